@@ -1,0 +1,53 @@
+# rolltrace. `make` alone prints this help.
+.DEFAULT_GOAL := help
+GO ?= go
+BIN := bin/rolltrace
+TOOL = cd tools && $(GO) tool
+PKGS := ./...
+
+.PHONY: help
+help: ## print this help
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build bin/rolltrace
+	$(GO) build -o $(BIN) ./cmd/rolltrace
+
+.PHONY: demo
+demo: build ## verify four recorded rolls against the embedded store
+	$(BIN) demo
+
+.PHONY: test
+test: lint ## lint, then every test under the race detector
+	$(GO) test -race $(PKGS)
+	cd tools && $(GO) test ./...
+
+.PHONY: lint
+lint: ## gofumpt, go vet, staticcheck, and who may touch the process
+	@out=$$($(TOOL) gofumpt -l .. | grep -v '\.pb\.go$$' || true); if [ -n "$$out" ]; then echo "not gofumpt-ed:"; echo "$$out"; exit 1; fi
+	$(GO) vet $(PKGS)
+	cd tools && $(GO) build -o ../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
+	bin/staticcheck $(PKGS)
+	cd tools && $(GO) vet ./... && $(GO) run ./lint ..
+
+.PHONY: fmt
+fmt: ## format every file
+	$(TOOL) gofumpt -w ..
+
+.PHONY: bench
+bench: ## speed: recordings, correlation, verify offline on a million spans
+	$(GO) test -run '^$$' -bench . -benchmem ./roll ./correlate ./query/... ./verify
+
+.PHONY: fuzz
+fuzz: ## each fuzz test for FUZZTIME (20s)
+	@for p in $$($(GO) list $(PKGS)); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
+		echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-20s} $$p || exit 1; done; done
+
+.PHONY: conformance
+conformance: ## the backend suite against a real Tempo: ROLLTRACE_TEMPO_ADDR=http://127.0.0.1:3200 make conformance
+	$(GO) test -count 1 -tags conformance -run Conformance -v ./query/tempo
+
+.PHONY: generate
+generate: ## regenerate the wire types and the references in docs/
+	cd tools && $(GO) run ./protogen ../query/tempo/tempopb/tempo.proto
+	$(GO) run ./cmd/rolltrace assertions --markdown > docs/assertions.md
