@@ -11,6 +11,7 @@ import (
 
 // Evidence is everything that a check may look at for one roll. Checks do not change it.
 type Evidence struct {
+	// Roll is nil for a check that is [Assertion.Global].
 	Roll *roll.Roll
 	// Window is the roll's window widened by the padding: what was asked of the backends.
 	Window roll.Range
@@ -52,7 +53,10 @@ type Assertion struct {
 	// Title is one line, Doc a paragraph or more in Markdown: what it proves, what makes it fail, what makes it
 	// inconclusive, what to do.
 	Title, Doc string
-	Check      func(ev *Evidence, p Params) Outcome
+	// Global says that the check looks at the whole and not at one roll: it runs once, with a nil Evidence.Roll.
+	Global bool
+	// Check does not change the evidence. A pass must say in Outcome.Summary what it saw.
+	Check func(ev *Evidence, p Params) Outcome
 }
 
 // Params are the knobs of the checks; the zero value is not useful, see [DefaultParams].

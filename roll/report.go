@@ -26,8 +26,18 @@ type Report struct {
 	Recorded Range `json:"recorded,omitzero"`
 	// Gaps are everything that is known to be missing, whichever check it concerned.
 	Gaps []Gap `json:"gaps,omitempty"`
+	// Control is what the control query found outside the windows; nil when none was made.
+	Control *ControlReport `json:"control,omitempty"`
 	// Padding is what windows were widened by on both sides for the queries.
 	Padding time.Duration `json:"padding_ns,omitempty"`
+}
+
+// ControlReport is the answer to the question whether the same query finds error spans where there are some.
+type ControlReport struct {
+	Required bool `json:"required,omitempty"`
+	// Ranges is where it looked, outside the padded windows; Errors counts the spans with status error found there.
+	Ranges []Range `json:"ranges"`
+	Errors int     `json:"errors"`
 }
 
 // BackendInfo says what was asked.
@@ -96,6 +106,10 @@ type Result struct {
 // Finding is one fact that speaks against the assertion. Fields that do not apply are empty.
 type Finding struct {
 	Message string    `json:"message"`
+	// Severity is a log line's (WARN, ERROR, FATAL); Count is how many identical lines of one container the finding stands
+	// for, 0 for one.
+	Severity string `json:"severity,omitempty"`
+	Count    int    `json:"count,omitempty"`
 	Time    time.Time `json:"time,omitzero"` // whose clock: the span's application or the kubelet's, by what it is about
 	Pod     string    `json:"pod,omitempty"` // namespace/name
 	// Container is the container's name, Phase the pod's phase when it happened (EndPhase: when it ended, if other).

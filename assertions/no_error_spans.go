@@ -1,0 +1,155 @@
+package assertions
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/rolltrace/rolltrace/roll"
+)
+
+// NoErrorSpans finds every client or server span of the roll's window that ended in error.
+var NoErrorSpans = &Assertion{
+	ID:    "no-error-spans",
+	Title: "no client or server span of the roll's window has status error",
+	Doc: `Looks at every client and server span any moment of which lies in the roll's padded window, of whatever service:
+a roll's errors show in its callers, and a call that began before the roll can be cut by it.
+
+**Fails** on each span with status error, or with an outcome of error. The finding names the pod that emitted the span and
+its phase, the pod on the other side of the call and its phase, the trace and the span. A call that was cut at the
+server's exit often leaves a client span alone: the server's own span was never exported.
+
+**Inconclusive** when the backend's answer may lack spans of the window, or when there is no span at all.
+
+**What to do:** compare the peer's phase. An error in ` + "`drain`" + ` is a call that was cut at SIGTERM or at the exit: lengthen the
+preStop or drain longer. One in ` + "`after-exit`" + ` was routed to a pod that was gone. One in ` + "`serving`" + ` is not of the roll, but it is
+in its window.`,
+	Check: checkNoErrorSpans,
+}
+
+func checkNoErrorSpans(ev *Evidence, _ Params) Outcome {
+	var out Outcome
+	addGaps(&out, ev.SpanGaps...)
+	if len(ev.Spans) == 0 {
+		addGaps(&out, noSpans(ev, "there is no client or server span in the roll's window"))
+		out.Summary = "no client or server span"
+		return out
+	}
+	type call struct {
+		trace  roll.TraceID
+		parent roll.SpanID
+	}
+	served := map[call]bool{}
+	var client, server int
+	for i := range ev.Spans {
+		switch s := &ev.Spans[i]; s.Kind {
+		case roll.KindServer:
+			server++
+			served[call{s.TraceID, s.ParentID}] = true
+		case roll.KindClient:
+			client++
+		}
+	}
+	for i := range ev.Spans {
+		s := &ev.Spans[i]
+		if s.Status != roll.StatusError && s.Outcome != roll.OutcomeError {
+			continue
+		}
+		out.Findings = append(out.Findings, spanFinding(ev, s, served[call{s.TraceID, s.SpanID}]))
+	}
+	out.Summary = fmt.Sprintf("%s and %s, %d with error status",
+		plural(client, "client span"), plural(server, "server span"), len(out.Findings))
+	return out
+}
+
+func noSpans(ev *Evidence, detail string) roll.Gap {
+	g := roll.Gap{Reason: roll.GapNoSpans, Detail: detail, From: ev.Window.Start, To: ev.Window.End}
+	if ev.Roll != nil {
+		g.Object = ev.Roll.ID
+	}
+	return g
+}
+
+// spanFinding tells one failed call; served says that the other side's span of a client span is there.
+func spanFinding(ev *Evidence, s *roll.Span, served bool) roll.Finding {
+	f := roll.Finding{
+		Time:     s.Start,
+		Phase:    s.Phase,
+		EndPhase: s.EndPhase,
+		Service:  s.Resource.Service(),
+		SpanName: s.Name,
+		SpanKind: s.Kind.String(),
+		TraceID:  s.TraceID.String(),
+		SpanID:   s.SpanID.String(),
+		// For a client span it is the other side that matters.
+		Attribution: s.Attribution,
+	}
+	if f.EndPhase == f.Phase {
+		f.EndPhase = ""
+	}
+	if s.Pod != nil {
+		f.Pod = s.Pod.String()
+	}
+	if s.Peer != nil {
+		f.Peer, f.PeerPhase = s.Peer.String(), s.PeerEndPhase
+	}
+	if s.Kind == roll.KindClient {
+		f.Attribution = s.PeerAttribution
+	}
+
+	who := f.Service
+	if who == "" {
+		who = f.Pod
+	}
+	if who == "" {
+		who = "unknown"
+	}
+	var b strings.Builder
+	if s.Kind == roll.KindClient {
+		fmt.Fprintf(&b, "client %s's call %s", who, s.Name)
+		if s.Peer != nil {
+			fmt.Fprintf(&b, " to pod %s in phase %s", s.Peer.Name, phases(s.PeerPhase, s.PeerEndPhase))
+		} else if to := s.Attributes.First("network.peer.address", "server.address", "net.peer.name"); to != "" {
+			fmt.Fprintf(&b, " to %s (no known pod)", to)
+		} else {
+			b.WriteString(" to an unknown pod")
+		}
+	} else {
+		fmt.Fprintf(&b, "server %s's answer to %s", who, s.Name)
+		if s.Pod != nil {
+			fmt.Fprintf(&b, " by pod %s in phase %s", s.Pod.Name, phases(s.Phase, s.EndPhase))
+		} else {
+			b.WriteString(" by an unknown pod")
+		}
+		if s.Peer != nil {
+			fmt.Fprintf(&b, ", called by pod %s", s.Peer.Name)
+		}
+	}
+	fmt.Fprintf(&b, " failed after %s", about(s.Duration))
+	if why := reasonOf(s); why != "" {
+		b.WriteString(": " + why)
+	}
+	if s.Kind == roll.KindClient && !served {
+		b.WriteString("; no server span shows the call")
+	}
+	if ev.Roll != nil && !s.Overlaps(ev.Roll.Window.Start, ev.Roll.Window.End) {
+		b.WriteString("; just outside the roll, within its padding")
+	}
+	f.Message = b.String()
+	return f
+}
+
+// reasonOf is the code and the message that a span gives for its failure. The attributes are those of the OpenTelemetry
+// semantic conventions, newest names first (docs/rpc/rpc-spans.md, docs/http/http-spans.md and their changelogs).
+func reasonOf(s *roll.Span) string {
+	code := s.Attributes.First(
+		"rpc.response.status_code", "rpc.status_code", "rpc.grpc.status_code",
+		"http.response.status_code", "http.status_code", "error.type")
+	switch {
+	case code == "":
+		return s.StatusMessage
+	case s.StatusMessage == "":
+		return "code " + code
+	default:
+		return "code " + code + ", " + s.StatusMessage
+	}
+}
