@@ -3,9 +3,10 @@
 package query
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/rolltrace/rolltrace/roll"
@@ -97,15 +98,92 @@ func Clip(merged []roll.Range, s *roll.Span) bool {
 	return i < len(merged) && !merged[i].Start.After(end)
 }
 
-// SortSpans orders spans by start, then trace id, then span id.
+// SortSpans orders spans by start, then trace id, then span id, then kind.
 func SortSpans(spans []roll.Span) {
-	slices.SortFunc(spans, func(a, b roll.Span) int {
-		if c := a.Start.Compare(b.Start); c != 0 {
-			return c
+	compare := func(a, b *roll.Span) int {
+		return cmp.Or(
+			a.Start.Compare(b.Start),
+			bytes.Compare(a.TraceID[:], b.TraceID[:]),
+			bytes.Compare(a.SpanID[:], b.SpanID[:]),
+			cmp.Compare(a.Kind, b.Kind))
+	}
+	// A span is some 300 bytes: sort small keys, then move each span once.
+	type key struct {
+		start int64
+		i     int
+	}
+	keys, sorted := make([]key, len(spans)), true
+	for i := range spans {
+		keys[i] = key{spans[i].Start.UnixNano(), i}
+		sorted = sorted && (i == 0 || compare(&spans[i-1], &spans[i]) <= 0)
+	}
+	if sorted {
+		return
+	}
+	slices.SortFunc(keys, func(a, b key) int {
+		if a.start != b.start {
+			if a.start < b.start {
+				return -1
+			}
+			return 1
 		}
-		if c := strings.Compare(string(a.TraceID[:]), string(b.TraceID[:])); c != 0 {
-			return c
-		}
-		return strings.Compare(string(a.SpanID[:]), string(b.SpanID[:]))
+		return compare(&spans[a.i], &spans[b.i])
 	})
+	for i := range keys {
+		// Follow the cycle that begins here; a place that is done points at itself.
+		if keys[i].i == i {
+			continue
+		}
+		first := spans[i]
+		at := i
+		for {
+			from := keys[at].i
+			keys[at].i = at
+			if from == i {
+				spans[at] = first
+				break
+			}
+			spans[at] = spans[from]
+			at = from
+		}
+	}
+}
+
+// Fold sorts the spans as [SortSpans] does and keeps one of each repetition, in place: the same trace id, span id and
+// kind (client and server share a span id in Zipkin's model). It returns how many it dropped. When repetitions differ it
+// keeps an error before another status, then the one that ends last.
+func Fold(spans []roll.Span) (folded []roll.Span, dropped int) {
+	SortSpans(spans)
+	type identity struct {
+		trace roll.TraceID
+		span  roll.SpanID
+		kind  roll.SpanKind
+	}
+	seen := make(map[identity]int, len(spans))
+	better := func(a, b *roll.Span) bool {
+		if e := a.Status == roll.StatusError; e != (b.Status == roll.StatusError) {
+			return e
+		}
+		return a.End().After(b.End())
+	}
+	out := spans[:0]
+	moved := false
+	for i := range spans {
+		id := identity{spans[i].TraceID, spans[i].SpanID, spans[i].Kind}
+		if at, ok := seen[id]; ok {
+			if better(&spans[i], &out[at]) {
+				moved = moved || !out[at].Start.Equal(spans[i].Start)
+				out[at] = spans[i]
+			}
+			continue
+		}
+		seen[id] = len(out)
+		out = append(out, spans[i])
+	}
+	dropped = len(spans) - len(out)
+	clear(spans[len(out):])
+	if moved {
+		SortSpans(out)
+	}
+	return out, dropped
 }
