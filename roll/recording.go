@@ -83,6 +83,16 @@ type LogEnd struct {
 	Reason   string `json:"reason,omitempty"`
 }
 
+// The reasons of a log's end that is not complete. The line's ReceivedAt says from when on nothing is known.
+const (
+	LogEndRecordingEnded = "recording-ended" // the container may have run on after the recording's end
+	LogEndCut            = "stream-cut"      // the connection, the API server or the kubelet went away, and it was not read again
+	LogEndExitUnknown    = "exit-unknown"    // the stream ended as it does at a container's exit, but no exit before is known
+	LogEndUnreadable     = "unreadable"      // the kubelet could not read the log to its end, and said so
+	LogEndNotFollowed    = "not-followed"    // the log was asked for in vain
+	LogEndTooLong        = "line-too-long"   // a line was longer than the recorder keeps, and its rest was dropped
+)
+
 // WatchGap is a time about which one resource's watch says nothing, and what listing again found.
 type WatchGap struct {
 	Resource string    `json:"resource"`
