@@ -57,6 +57,7 @@ const (
 	PreStopExec    PreStopKind = "exec"
 	PreStopHTTPGet PreStopKind = "httpGet"
 	PreStopTCP     PreStopKind = "tcpSocket"
+	PreStopUnknown PreStopKind = "unknown" // the spec was not recorded
 )
 
 // PreStop is a container's hook. Sleep is the duration of a sleep handler, else 0.
