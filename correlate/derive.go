@@ -84,10 +84,10 @@ type cluster struct {
 	pods      map[string]*pod // by UID
 	workloads map[roll.Workload]*workload
 	templates map[string]template // by namespace/name of a ReplicaSet
-	events    []event
+	events    map[string][]event  // of a pod's containers, by its UID, in the order of receipt
 	gaps      []roll.Gap
 	watchGaps []*roll.WatchGap
-	deleted   []deletedEvent
+	deleted   map[deletedEvent]bool
 }
 
 // template is what a ReplicaSet says of its pods.
@@ -97,9 +97,8 @@ type template struct {
 	spec     *roll.Spec
 }
 
-// event is a kubelet event about a container, in the order of receipt.
+// event is a kubelet event about a container.
 type event struct {
-	uid       string // of the pod
 	pod       roll.PodRef
 	container string
 	reason    string
@@ -113,6 +112,7 @@ type deletedEvent struct{ namespace, pod string }
 func newCluster(h roll.Header) *cluster {
 	return &cluster{
 		header: h, pods: map[string]*pod{}, workloads: map[roll.Workload]*workload{}, templates: map[string]template{},
+		events: map[string][]event{}, deleted: map[deletedEvent]bool{},
 		first: h.StartedAt,
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -28,7 +29,20 @@ type workload struct {
 	changes    []change
 	deleted    time.Time // moment at which its own deletion was seen
 	pods       []*pod
-	scaled     []time.Time // moments at which fewer replicas were wanted
+	newest     map[string]time.Time // revision → when its newest pod was created
+	scaled     []time.Time          // moments at which fewer replicas were wanted
+	steps      map[string][]step    // revision ("" for all) → how many pods were Ready
+}
+
+// step is how many pods were Ready from a moment on, at the earliest.
+type step struct {
+	at time.Time
+	n  int
+}
+
+func (w *workload) add(p *pod) {
+	w.pods = append(w.pods, p)
+	w.newest[p.Revision] = maxTime(w.newest[p.Revision], p.Created.Earliest)
 }
 
 // wanted is how many pods a workload wanted from a moment on.
@@ -66,14 +80,13 @@ func (c *cluster) own(p *pod, o *roll.Object) {
 			}
 		}
 	}
-	w := c.workload(p.Workload)
-	w.pods = append(w.pods, p)
+	c.workload(p.Workload).add(p)
 }
 
 func (c *cluster) workload(k roll.Workload) *workload {
 	w := c.workloads[k]
 	if w == nil {
-		w = &workload{Workload: k}
+		w = &workload{Workload: k, newest: map[string]time.Time{}}
 		c.workloads[k] = w
 	}
 	return w
@@ -89,19 +102,9 @@ func (c *cluster) podSeen(p *pod, op roll.Op) {
 	case w.current == "":
 		w.current = p.Revision
 	case w.current == p.Revision:
-	case p.Created.Earliest.After(w.newest(w.current)) || op == roll.OpAdded && !c.initial(p.Created.Earliest):
+	case p.Created.Earliest.After(w.newest[w.current]) || op == roll.OpAdded && !c.initial(p.Created.Earliest):
 		w.turn(p.Revision, minTime(c.at, p.Created.Earliest), false)
 	}
-}
-
-// newest is when the newest pod of a revision was created.
-func (w *workload) newest(rev string) (t time.Time) {
-	for _, p := range w.pods {
-		if p.Revision == rev {
-			t = maxTime(t, p.Created.Earliest)
-		}
-	}
-	return t
 }
 
 // initial reports whether something that was created at t was there before the recording began.
@@ -240,7 +243,7 @@ func (c *cluster) cause(p *pod) roll.Cause {
 		return roll.CauseNodeShutdown
 	}
 	w := c.workloads[p.Workload]
-	byController := slices.Contains(c.deleted, deletedEvent{p.Namespace, p.Name})
+	byController := c.deleted[deletedEvent{p.Namespace, p.Name}]
 	at := requestedBy(p)
 	if !w.deleted.IsZero() && !at.Before(w.deleted.Add(-time.Second)) && !byController {
 		return roll.CauseOwnerDelete
@@ -263,13 +266,11 @@ func (c *cluster) cause(p *pod) roll.Cause {
 
 // revisionAt is the current revision at t.
 func (w *workload) revisionAt(t time.Time) string {
-	rev := w.current
-	for _, ch := range slices.Backward(w.changes) {
-		if ch.at.After(t) {
-			rev = ch.from
-		}
+	i := sort.Search(len(w.changes), func(i int) bool { return w.changes[i].at.After(t) })
+	if i < len(w.changes) {
+		return w.changes[i].from
 	}
-	return rev
+	return w.current
 }
 
 func (w *workload) rolledBefore(t time.Time) bool {
@@ -278,22 +279,45 @@ func (w *workload) rolledBefore(t time.Time) bool {
 
 // scaledAt reports whether fewer replicas were wanted about when a deletion was asked for.
 func (w *workload) scaledAt(requested roll.Instant) bool {
-	for _, t := range w.scaled {
-		if !t.Before(requested.Earliest.Add(-2*time.Second)) && !t.After(requested.Latest.Add(2*time.Second)) {
-			return true
-		}
-	}
-	return false
+	i := sort.Search(len(w.scaled), func(i int) bool { return !w.scaled[i].Before(requested.Earliest.Add(-2 * time.Second)) })
+	return i < len(w.scaled) && !w.scaled[i].After(requested.Latest.Add(2*time.Second))
 }
 
 // wantedAt is how many pods were wanted at t; ok is false when it is not known.
 func (w *workload) wantedAt(t time.Time) (n int, ok bool) {
-	for _, x := range w.wanted {
-		if !ok || !x.at.After(t) {
-			n, ok = x.n, true
+	if len(w.wanted) == 0 {
+		return 0, false
+	}
+	i := sort.Search(len(w.wanted), func(i int) bool { return w.wanted[i].at.After(t) })
+	return w.wanted[max(0, i-1)].n, true
+}
+
+// readySteps is how many pods of a revision, "" for any, were Ready and not on their way out, over time.
+func (w *workload) readySteps(rev string) []step {
+	if s, ok := w.steps[rev]; ok {
+		return s
+	}
+	var s []step
+	for _, p := range w.pods {
+		if p.Ready.IsZero() || rev != "" && p.Revision != rev {
+			continue
+		}
+		s = append(s, step{p.Ready.Latest, 1})
+		if p.Deleted {
+			s = append(s, step{maxTime(p.Requested.Earliest, p.Ready.Latest), -1})
+		} else if !p.Removed.IsZero() {
+			s = append(s, step{maxTime(p.Removed.Earliest, p.Ready.Latest), -1})
 		}
 	}
-	return n, ok
+	slices.SortStableFunc(s, func(a, b step) int { return a.at.Compare(b.at) })
+	for i := 1; i < len(s); i++ {
+		s[i].n += s[i-1].n
+	}
+	if w.steps == nil {
+		w.steps = map[string][]step{}
+	}
+	w.steps[rev] = s
+	return s
 }
 
 // building is a roll while it is put together.
@@ -304,6 +328,8 @@ type building struct {
 	end    time.Time
 	until  time.Time // when the next roll of the workload began; zero: none did
 	old    []*pod
+	asked  time.Time          // when the last of old was asked to end, at the earliest
+	goneBy time.Time          // receipt at which the last of old was seen gone; zero: one never was
 	loose  []roll.Termination // of containers that were restarted in place
 	late   bool
 	change bool
@@ -352,19 +378,27 @@ func (c *cluster) rollsOf(w *workload, recorded roll.Range) []*building {
 	})
 	// Deleted pods: those of a revision that is being replaced belong to that roll; others make one of their own, joined
 	// while they overlap.
+	rollouts, last := out, map[roll.Cause]*building{}
 	for _, p := range w.pods {
 		if !p.Deleted && p.Removed.IsZero() {
 			continue
 		}
 		cause := c.cause(p)
-		if b := rollout(out, p); b != nil {
-			b.old = append(b.old, p)
-		} else if b := recreated(out, p, cause); b != nil {
-			b.old, cause = append(b.old, p), roll.CauseRollout
-			b.start = minTime(b.start, p.Requested.Earliest)
-		} else {
-			out = c.join(out, w, p, cause)
+		b := c.rollout(rollouts, p)
+		if b == nil {
+			if b = recreated(rollouts, p, cause); b != nil {
+				cause = roll.CauseRollout
+				b.start = minTime(b.start, p.Requested.Earliest)
+			}
 		}
+		if b == nil {
+			if b = last[cause]; b == nil || !b.overlaps(p) {
+				b = begin(w, p, cause)
+				last[cause] = b
+				out = append(out, b)
+			}
+		}
+		b.add(p)
 		for i := range p.Terminations {
 			if t := &p.Terminations[i]; t.Cause == roll.CauseUnknown && (!t.Requested.IsZero() || t.Exited.IsZero()) {
 				t.Cause = cause
@@ -375,25 +409,61 @@ func (c *cluster) rollsOf(w *workload, recorded roll.Range) []*building {
 		c.close(b, recorded)
 	}
 	out = c.restarts(out, w, recorded)
+	slices.SortFunc(w.pods, func(a, b *pod) int {
+		return cmp.Or(a.Created.Earliest.Compare(b.Created.Earliest), cmp.Compare(a.Name, b.Name))
+	})
 	for _, b := range out {
 		b.fill()
 	}
 	return out
 }
 
-// rollout returns the rollout that a deleted pod belongs to: the last one that had begun when its deletion was asked for
-// and that does not keep its revision.
-func rollout(rolls []*building, p *pod) *building {
-	var found *building
-	for _, b := range rolls {
-		if b.change && !b.start.After(requestedBy(p)) && p.Revision != b.To && p.Created.Earliest.Before(maxTime(b.start, requestedBy(p))) {
-			found = b
+// add makes p one of the pods that the roll ended.
+func (b *building) add(p *pod) {
+	if len(b.old) == 0 || !b.goneBy.IsZero() {
+		b.goneBy = maxTime(b.goneBy, p.goneSeen)
+		if p.goneSeen.IsZero() {
+			b.goneBy = time.Time{}
 		}
 	}
-	if found != nil && p.Revision == found.To {
-		return nil
+	b.old, p.in = append(b.old, p), b
+	b.asked = maxTime(b.asked, p.Requested.Earliest)
+}
+
+// overlaps reports whether a pod's deletion was asked for before the last of the others was gone. Both are moments of
+// receipt, which have an order even within one second.
+func (b *building) overlaps(p *pod) bool {
+	return b.goneBy.IsZero() || p.askedSeen.IsZero() || p.askedSeen.Before(b.goneBy)
+}
+
+// begin makes a roll of a pod that was deleted for another cause than a new revision.
+func begin(w *workload, p *pod, cause roll.Cause) *building {
+	b := &building{w: w, start: p.Requested.Earliest}
+	if b.start.IsZero() {
+		b.start = maxTime(p.Removed.Earliest, p.Signaled.Earliest)
 	}
-	return found
+	b.Roll = roll.Roll{Workload: w.Workload, From: p.Revision, To: w.revisionAt(requestedBy(p)), Cause: cause}
+	if b.To == "" {
+		b.To = p.Revision
+	}
+	return b
+}
+
+// rollout returns the rollout that a deleted pod belongs to: the last one that had begun when its deletion was asked for
+// and that does not keep its revision.
+func (c *cluster) rollout(rolls []*building, p *pod) *building {
+	asked := requestedBy(p)
+	if c.deleted[deletedEvent{p.Namespace, p.Name}] {
+		asked = asked.Add(time.Second) // the streams have no common order: the new ReplicaSet may be received after
+	}
+	n := sort.Search(len(rolls), func(i int) bool { return rolls[i].start.After(asked) })
+	for _, b := range slices.Backward(rolls[:n]) {
+		if p.Revision == b.To {
+			return nil // it was of the revision that was current: something else ended it
+		}
+		return b
+	}
+	return nil
 }
 
 // recreated returns the rollout that ended a pod before its own first ReplicaSet: a Recreate strategy's.
@@ -407,43 +477,12 @@ func recreated(rolls []*building, p *pod, cause roll.Cause) *building {
 	return nil
 }
 
-// requestedBy is a moment by which the pod's deletion had been asked for.
+// requestedBy is a moment by which the pod's deletion had been asked for, on the observer's clock if possible.
 func requestedBy(p *pod) time.Time {
-	if !p.Requested.IsZero() {
-		return p.Requested.Latest
+	if !p.askedSeen.IsZero() {
+		return p.askedSeen
 	}
 	return maxTime(p.Removed.Latest, p.Signaled.Latest)
-}
-
-// join adds a deleted pod to a roll of its cause that it overlaps, or begins one.
-func (c *cluster) join(out []*building, w *workload, p *pod, cause roll.Cause) []*building {
-	start := p.Requested.Earliest
-	if start.IsZero() {
-		start = maxTime(p.Removed.Earliest, p.Signaled.Earliest)
-	}
-	for _, b := range out {
-		if b.Cause == cause && !b.change && len(b.old) > 0 && overlaps(b.old, p) {
-			b.old = append(b.old, p)
-			return out
-		}
-	}
-	b := &building{w: w, start: start, old: []*pod{p}}
-	b.Roll = roll.Roll{Workload: w.Workload, From: p.Revision, To: w.revisionAt(requestedBy(p)), Cause: cause}
-	if b.To == "" {
-		b.To = p.Revision
-	}
-	return append(out, b)
-}
-
-// overlaps reports whether a pod's deletion was asked for before the last of the others was gone. Both are moments of
-// receipt, which have an order even within one second.
-func overlaps(pods []*pod, p *pod) bool {
-	for _, o := range pods {
-		if o.goneSeen.IsZero() || p.askedSeen.IsZero() || p.askedSeen.Before(o.goneSeen) {
-			return true
-		}
-	}
-	return false
 }
 
 // gone is when the last of the pods was gone, as far as it is known.
@@ -469,11 +508,11 @@ func (c *cluster) close(b *building, recorded roll.Range) {
 	for _, p := range b.old {
 		b.late = b.late || p.lateSeen
 	}
-	if b.change {
-		// Old pods that still live when the recording ends, or when the next roll begins.
+	if b.change && b.until.IsZero() {
+		// Old pods that still live when the recording ends.
 		for _, p := range w.pods {
-			if p.Revision == b.From && !p.Deleted && p.Removed.IsZero() && b.until.IsZero() {
-				b.old = append(b.old, p)
+			if p.Revision == b.From && !p.Deleted && p.Removed.IsZero() {
+				b.add(p)
 			}
 		}
 	}
@@ -515,70 +554,79 @@ func (c *cluster) ready(b *building) (bool, time.Time) {
 	if w.Kind == "Pod" || w.Kind == "Job" || b.Cause == roll.CauseOwnerDelete || b.Cause == roll.CauseScaleDown {
 		return true, b.start // nothing is to replace them
 	}
-	limit := b.until
+	rev := ""
+	if b.change {
+		rev = b.To
+	}
+	steps := w.readySteps(rev)
+	from := maxTime(b.start, b.asked)
 	want, known := w.wantedAt(maxTime(gone(b.old), b.start))
+	i := sort.Search(len(steps), func(i int) bool { return steps[i].at.After(from) })
+	before := 0
+	if i > 0 {
+		before = steps[i-1].n
+	}
 	if !known {
-		want = len(b.old)
-	}
-	var since []time.Time
-	for _, p := range w.pods {
-		if b.change && p.Revision != b.To || p.Ready.IsZero() || slices.Contains(b.old, p) {
-			continue
-		}
-		if !limit.IsZero() && p.Ready.Earliest.After(limit) {
-			continue
-		}
-		if p.Deleted && !p.Requested.Latest.After(b.start) {
-			continue // was on its way out
-		}
-		since = append(since, p.Ready.Latest)
-	}
-	if !known && !b.change {
 		// Without the workload's own object: as many new ones as went.
-		since = slices.DeleteFunc(since, func(t time.Time) bool { return t.Before(b.start) })
+		want = len(b.old)
+		if !b.change {
+			want += before
+		}
 	}
-	slices.SortFunc(since, time.Time.Compare)
-	if len(since) < want {
-		return false, time.Time{}
+	if before >= want {
+		return true, from
 	}
-	if want == 0 {
-		return true, b.start
+	for _, s := range steps[i:] {
+		if !b.until.IsZero() && s.at.After(b.until) {
+			break
+		}
+		if s.n >= want {
+			return true, s.at
+		}
 	}
-	return true, maxTime(since[want-1], b.start)
+	return false, time.Time{}
 }
 
 // restarts adds what was restarted in place: to the roll in whose window it fell, else as a roll of its own.
 func (c *cluster) restarts(out []*building, w *workload, recorded roll.Range) []*building {
-	n := len(out)
+	n, last := len(out), map[roll.Cause]*building{}
+	type ended struct {
+		p          *pod
+		t          roll.Termination
+		start, end time.Time
+	}
+	var all []ended
 	for _, p := range w.pods {
 		for _, t := range p.Terminations {
-			if !t.Requested.IsZero() || p.unseen && p.Deleted || t.Cause == roll.CauseUnknown && t.Exited.IsZero() {
+			switch {
+			case !t.Requested.IsZero(), p.unseen && p.Deleted:
+				continue // of the pod's deletion
+			case t.Exited.IsZero() && t.Cause == roll.CauseUnknown, t.Exited.Latest.Before(p.firstSeen):
+				continue // it had ended before the pod was first seen, or never
+			case p.in != nil && p.in.contains(t):
+				p.in.loose = append(p.in.loose, t)
 				continue
-			}
-			if t.Cause == roll.CauseRollout || t.Cause == roll.CauseDelete {
-				continue
-			}
-			if t.Exited.Latest.Before(p.firstSeen) {
-				continue // it had ended before the pod was first seen
 			}
 			start, end := p.restart(&t, recorded)
-			if b := within(out[:n], p, start); b != nil {
-				b.loose = append(b.loose, t)
-				continue
-			}
-			joined := false
-			for _, b := range out[n:] {
-				if b.Cause == t.Cause && !start.After(b.end) && !end.Before(b.start) {
-					b.loose, b.start, b.end, joined = append(b.loose, t), minTime(b.start, start), maxTime(b.end, end), true
-					break
-				}
-			}
-			if !joined {
-				b := &building{w: w, start: start, end: end, loose: []roll.Termination{t}}
-				b.Roll = roll.Roll{Workload: w.Workload, From: p.Revision, To: p.Revision, Cause: t.Cause, Completed: true}
-				out = append(out, b)
-			}
+			all = append(all, ended{p, t, start, end})
 		}
+	}
+	slices.SortStableFunc(all, func(a, b ended) int { return a.start.Compare(b.start) })
+	order := slices.Clone(out)
+	slices.SortFunc(order, func(a, b *building) int { return a.Window.Start.Compare(b.Window.Start) })
+	for _, e := range all {
+		if b := within(order, e.start); b != nil {
+			b.loose = append(b.loose, e.t)
+			continue
+		}
+		b := last[e.t.Cause]
+		if b == nil || e.start.After(b.end) {
+			b = &building{w: w, start: e.start}
+			b.Roll = roll.Roll{Workload: w.Workload, From: e.p.Revision, To: e.p.Revision, Cause: e.t.Cause, Completed: true}
+			last[e.t.Cause] = b
+			out = append(out, b)
+		}
+		b.loose, b.end = append(b.loose, e.t), maxTime(b.end, e.end)
 	}
 	for _, b := range out[n:] {
 		b.end = b.end.Add(time.Nanosecond)
@@ -588,21 +636,18 @@ func (c *cluster) restarts(out []*building, w *workload, recorded roll.Range) []
 	return out
 }
 
-// within finds the roll that a restart at t belongs to: that of the pod itself, else one whose window holds it.
-func within(rolls []*building, p *pod, t time.Time) *building {
-	for _, b := range rolls {
-		if slices.Contains(b.old, p) && !t.Before(b.Window.Start) {
-			return b
-		}
-	}
-	for _, b := range rolls {
+// contains reports whether a container's end belongs to the roll that ended its pod: it fell into the window, or the
+// pod had finished, as a Job's does.
+func (b *building) contains(t roll.Termination) bool {
+	return !moment(t).Before(b.Window.Start) || t.Cause == roll.CauseCompleted
+}
+
+// within finds a roll whose window holds t; the rolls are in order of start, and hardly overlap.
+func within(rolls []*building, t time.Time) *building {
+	n := sort.Search(len(rolls), func(i int) bool { return rolls[i].Window.Start.After(t) })
+	for _, b := range slices.Backward(rolls[max(0, n-8):n]) {
 		if b.Window.Contains(t) {
 			return b
-		}
-	}
-	for _, b := range rolls {
-		if slices.Contains(b.old, p) && p.finished {
-			return b // a Job's pod: its containers had ended when it was deleted
 		}
 	}
 	return nil
@@ -659,8 +704,12 @@ func (b *building) fill() {
 	if !b.change && len(b.old) == 0 {
 		return // containers restarted in place: no new pods
 	}
-	for _, p := range b.w.pods {
-		if p.Created.Latest.Before(r.Window.Start) || !p.Created.Earliest.Before(r.Window.End) || slices.Contains(b.old, p) {
+	first := sort.Search(len(b.w.pods), func(i int) bool { return !b.w.pods[i].Created.Latest.Before(r.Window.Start) })
+	for _, p := range b.w.pods[first:] {
+		if !p.Created.Earliest.Before(r.Window.End) {
+			break
+		}
+		if p.in == b {
 			continue
 		}
 		if b.change && p.Revision != r.To {

@@ -1,6 +1,7 @@
 package correlate
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +40,8 @@ type pod struct {
 	vanished bool // in a relist
 	started  bool // some container was seen to have run
 	lateSeen bool // first seen when it was already terminating
+
+	in *building // the roll that ended it
 
 	disruption string // reason of the DisruptionTarget condition
 	ownerUID   string // its controller
@@ -329,12 +332,12 @@ func (c *cluster) addEvent(o *roll.Object) {
 	switch o.Reason {
 	case "Killing", "FailedPreStopHook":
 		ref := o.InvolvedObject
-		e := event{uid: ref.UID, reason: o.Reason, container: fieldContainer(ref.FieldPath)}
+		e := event{reason: o.Reason, container: fieldContainer(ref.FieldPath)}
 		e.pod = roll.PodRef{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}
 		e.liveness = strings.Contains(o.Message, "liveness probe") || strings.Contains(o.Message, "startup probe")
 		e.at = eventInstant(o)
-		if !e.at.IsZero() && !slices.Contains(c.events, e) {
-			c.events = append(c.events, e)
+		if !e.at.IsZero() && !slices.Contains(c.events[ref.UID], e) {
+			c.events[ref.UID] = append(c.events[ref.UID], e)
 		}
 	case "SuccessfulDelete":
 		// "Deleted pod: NAME", and for a StatefulSet "delete Pod NAME in StatefulSet SET successful".
@@ -347,7 +350,7 @@ func (c *cluster) addEvent(o *roll.Object) {
 			name = f[2]
 		}
 		if name != "" {
-			c.deleted = append(c.deleted, deletedEvent{o.InvolvedObject.Namespace, name})
+			c.deleted[deletedEvent{o.InvolvedObject.Namespace, name}] = true
 		}
 	}
 }
@@ -355,38 +358,44 @@ func (c *cluster) addEvent(o *roll.Object) {
 // addUnseen makes pods of those that only Killing events tell of, because the recording holds no object of them. What
 // their spec said is known as far as their ReplicaSet's template is recorded; their exits are not known.
 func (c *cluster) addUnseen() {
-	for _, e := range c.events {
-		if e.reason != "Killing" || c.pods[e.uid] != nil || e.pod.Name == "" || e.at.Latest.Before(c.first) {
-			continue // an event outlives its pod by an hour
-		}
-		p := &pod{Pod: roll.Pod{PodRef: e.pod}, unseen: true}
-		p.Workload = roll.Workload{Kind: "Pod", Namespace: e.pod.Namespace, Name: e.pod.Name}
-		if i := strings.LastIndexByte(e.pod.Name, '-'); i > 0 {
-			if t, ok := c.templates[e.pod.Namespace+"/"+e.pod.Name[:i]]; ok {
-				p.Workload, p.Revision, p.grace = t.workload, t.hash, t.spec.TerminationGracePeriodSeconds
-				p.readSpec(t.spec)
-			}
-		}
-		c.pods[e.uid] = p
-		w := c.workload(p.Workload)
-		w.pods = append(w.pods, p)
-	}
-	for _, e := range c.events {
-		p := c.pods[e.uid]
-		if e.reason != "Killing" || p == nil || !p.unseen || e.at.Latest.Before(c.first) {
+	for _, uid := range slices.Sorted(maps.Keys(c.events)) {
+		if c.pods[uid] != nil {
 			continue
 		}
-		p.Deleted = p.Deleted || !e.liveness
-		ct := p.container(e.container)
-		if ct == nil {
-			// Whether it had a hook is not known: it is taken to have had one.
-			ct = &container{name: e.container, preStop: roll.PreStop{Kind: roll.PreStopUnknown}}
-			p.spec = append(p.spec, ct)
-		}
-		if !ct.init || ct.sidecar {
-			p.run(ct, "", 0)
+		var p *pod
+		for _, e := range c.events[uid] {
+			if e.reason != "Killing" || e.pod.Name == "" || e.at.Latest.Before(c.first) {
+				continue // an event outlives its pod by an hour
+			}
+			if p == nil {
+				p = c.unseen(e.pod)
+			}
+			p.Deleted = p.Deleted || !e.liveness
+			ct := p.container(e.container)
+			if ct == nil {
+				// Whether it had a hook is not known: it is taken to have had one.
+				ct = &container{name: e.container, preStop: roll.PreStop{Kind: roll.PreStopUnknown}}
+				p.spec = append(p.spec, ct)
+			}
+			if !ct.init || ct.sidecar {
+				p.run(ct, "", 0)
+			}
 		}
 	}
+}
+
+func (c *cluster) unseen(ref roll.PodRef) *pod {
+	p := &pod{Pod: roll.Pod{PodRef: ref}, unseen: true}
+	p.Workload = roll.Workload{Kind: "Pod", Namespace: ref.Namespace, Name: ref.Name}
+	if i := strings.LastIndexByte(ref.Name, '-'); i > 0 {
+		if t, ok := c.templates[ref.Namespace+"/"+ref.Name[:i]]; ok {
+			p.Workload, p.Revision, p.grace = t.workload, t.hash, t.spec.TerminationGracePeriodSeconds
+			p.readSpec(t.spec)
+		}
+	}
+	c.pods[ref.UID] = p
+	c.workload(p.Workload).add(p)
+	return p
 }
 
 // fieldContainer reads spec.containers{NAME} or spec.initContainers{NAME}.
@@ -481,13 +490,9 @@ func moment(t roll.Termination) time.Time {
 	}
 }
 
+// eventsOf returns the events of a pod's containers in order of time.
 func (c *cluster) eventsOf(uid string) []event {
-	var out []event
-	for _, e := range c.events {
-		if e.uid == uid {
-			out = append(out, e)
-		}
-	}
+	out := c.events[uid]
 	slices.SortStableFunc(out, func(a, b event) int { return a.at.Earliest.Compare(b.at.Earliest) })
 	return out
 }
