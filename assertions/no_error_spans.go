@@ -49,15 +49,21 @@ func checkNoErrorSpans(ev *Evidence, _ Params) Outcome {
 			client++
 		}
 	}
+	byStatus := 0
 	for i := range ev.Spans {
 		s := &ev.Spans[i]
-		if s.Status != roll.StatusError && s.Outcome != roll.OutcomeError {
+		if s.Status == roll.StatusError {
+			byStatus++
+		} else if s.Outcome != roll.OutcomeError {
 			continue
 		}
 		out.Findings = append(out.Findings, spanFinding(ev, s, served[call{s.TraceID, s.SpanID}]))
 	}
 	out.Summary = fmt.Sprintf("%s and %s, %d with error status",
-		plural(client, "client span"), plural(server, "server span"), len(out.Findings))
+		plural(client, "client span"), plural(server, "server span"), byStatus)
+	if n := len(out.Findings) - byStatus; n > 0 {
+		out.Summary += fmt.Sprintf(", %d more in error by the code of the call", n)
+	}
 	return out
 }
 

@@ -6,5 +6,9 @@ import "github.com/spf13/cobra"
 func (a *app) commands() []*cobra.Command {
 	return []*cobra.Command{
 		a.importCmd(),
+		a.verifyCmd(),
+		a.windowsCmd(),
+		a.reportCmd(),
+		a.assertionsCmd(),
 	}
 }
