@@ -68,6 +68,8 @@ type Log struct {
 	ContainerID string    `json:"container_id,omitempty"`
 	Time        time.Time `json:"time,omitzero"` // the kubelet's stamp, ns; zero when the line had none
 	Line        string    `json:"line"`          // without the stamp and the end of line
+	// Truncated says that the line was longer than the recorder keeps.
+	Truncated bool `json:"truncated,omitempty"`
 }
 
 // LogEnd says how the following of one container's log ended.
@@ -90,15 +92,14 @@ const (
 	LogEndExitUnknown    = "exit-unknown"    // the stream ended as it does at a container's exit, but no exit before is known
 	LogEndUnreadable     = "unreadable"      // the kubelet could not read the log to its end, and said so
 	LogEndNotFollowed    = "not-followed"    // the log was asked for in vain
-	LogEndTooLong        = "line-too-long"   // a line was longer than the recorder keeps, and its rest was dropped
 )
 
 // WatchGap is a time about which one resource's watch says nothing, and what listing again found.
 type WatchGap struct {
 	Resource string    `json:"resource"`
-	Reason   string    `json:"reason"` // "expired", "watch-error", …: what interrupted
-	From     time.Time `json:"from"`   // observer's clock: the last that was received before
-	To       time.Time `json:"to"`     // observer's clock: when the list that ended the gap was complete
+	Reason   string    `json:"reason"`        // "expired", "watch-error", …: what interrupted
+	From     time.Time `json:"from,omitzero"` // observer's clock: the last that was received before
+	To       time.Time `json:"to,omitzero"`   // observer's clock: when the list that ended the gap was complete
 	// Vanished are objects that were known and that the list did not hold: gone at some moment of [From, To].
 	Vanished []ObjectReference `json:"vanished,omitempty"`
 	// Lossless says that the watch went on where it had stopped (same resourceVersion accepted): late, nothing lost.
@@ -245,11 +246,18 @@ type Recording struct {
 	Header Header
 	Lines  []Line
 	Logs   []Log
-	Ends   []LogEnd
+	Ends   []EndOfLog
 	Footer *Footer
 	Gaps   []Gap // of the file itself
 	// Last is the last time of receipt, observer's clock.
 	Last time.Time
+}
+
+// EndOfLog is a LogEnd and the time of its line's receipt, observer's clock: from then on nothing is known when it is not
+// complete.
+type EndOfLog struct {
+	LogEnd
+	At time.Time
 }
 
 // ReadRecording reads a recording to its end.
@@ -272,7 +280,7 @@ func ReadRecording(r io.Reader) (*Recording, error) {
 		case l.Log != nil:
 			rec.Logs = append(rec.Logs, *l.Log)
 		case l.LogEnd != nil:
-			rec.Ends = append(rec.Ends, *l.LogEnd)
+			rec.Ends = append(rec.Ends, EndOfLog{*l.LogEnd, l.ReceivedAt})
 		case l.Footer != nil:
 			rec.Footer = l.Footer
 		default:
