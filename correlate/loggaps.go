@@ -44,12 +44,11 @@ func LogGaps(rec *roll.Recording, tl *roll.Timeline) []roll.Gap {
 		gaps = append(gaps, g)
 	}
 	for _, p := range tl.Pods {
-		for _, t := range p.Terminations {
-			if k := (key{p.UID, t.Container}); !seen[k] && overlapsRange(p, tl.Recorded) {
-				seen[k] = true
+		for _, c := range p.Containers {
+			if !seen[key{p.UID, c}] && overlapsRange(p, tl.Recorded) {
 				gaps = append(gaps, roll.Gap{
-					Reason: roll.GapNoLogs, Detail: "no log of it was recorded", Object: p.String() + "/" + t.Container,
-					From: p.Created.Earliest, To: maxTime(p.Removed.Latest, t.Exited.Latest),
+					Reason: roll.GapNoLogs, Detail: "no log of it was recorded", Object: p.String() + "/" + c,
+					From: p.Created.Earliest, To: p.Removed.Latest,
 				})
 			}
 		}

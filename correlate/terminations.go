@@ -441,6 +441,9 @@ func (p *pod) finish(c *cluster) {
 	events := c.eventsOf(p.UID)
 	var mains, sidecars []roll.Termination
 	for _, r := range p.runs {
+		if !slices.Contains(p.Containers, r.container.name) {
+			p.Containers = append(p.Containers, r.container.name)
+		}
 		t := p.termination(r, events)
 		if t == nil {
 			continue

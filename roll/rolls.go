@@ -167,6 +167,8 @@ type Pod struct {
 	Signaled Instant `json:"signaled"`
 	Exited   Instant `json:"exited"`
 	Removed  Instant `json:"removed"`
+	// Containers are the names of its main containers and native sidecars that were seen to have run.
+	Containers []string `json:"containers,omitempty"`
 	// Terminations are all ends of its containers, in order of time; also restarts.
 	Terminations []Termination `json:"-"`
 	// Deleted says that the deletion was requested, whether or not the moment is known.
