@@ -80,6 +80,7 @@ type cluster struct {
 	// at is the moment of the line being read: the time of receipt or, without one, now. now is the latest moment that any
 	// object has spoken of so far, first the earliest receipt or such moment.
 	at, now, first time.Time
+	received       time.Time // of the line being read; zero when it does not say
 
 	pods      map[string]*pod // by UID
 	workloads map[roll.Workload]*workload
@@ -157,7 +158,7 @@ func (c *cluster) tick(o *roll.Object, received time.Time) {
 			}
 		}
 	}
-	c.at = received
+	c.at, c.received = received, received
 	if c.at.IsZero() {
 		c.at = c.now
 	}

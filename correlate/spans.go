@@ -540,7 +540,11 @@ type phases struct {
 // newPhases precomputes a pod's phases. A moment has passed for certain from its Latest on, and may have from its Earliest
 // on; a moment that was not observed but may have been there leaves the phases around it unsure.
 func newPhases(p *roll.Pod, skew int64) phases {
-	moments := [...]roll.Instant{{}, p.Created, p.Ready, p.Requested, p.Signaled, p.Exited}
+	requested := p.Requested
+	if seen := p.DeletionSeen; !seen.IsZero() && !seen.Before(requested.Earliest) && seen.Before(requested.Latest) {
+		requested.Latest = seen // the watch had it by then, whatever the rest of the second
+	}
+	moments := [...]roll.Instant{{}, p.Created, p.Ready, requested, p.Signaled, p.Exited}
 	ends := ending(p)
 	at := func(t int64) roll.Phase {
 		var may [len(moments)]bool

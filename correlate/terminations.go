@@ -183,7 +183,7 @@ func (p *pod) observeDeletion(c *cluster, m *roll.ObjectMeta, st *roll.Status) {
 	g := *m.DeletionGracePeriodSeconds
 	at := m.DeletionTimestamp.Add(-time.Duration(g) * time.Second)
 	if !p.Deleted {
-		p.Deleted, p.granted, p.askedSeen = true, &g, c.at
+		p.Deleted, p.granted, p.askedSeen, p.DeletionSeen = true, &g, c.at, c.received.UTC()
 		p.Requested = roll.Second(at, roll.SourceDeletionTimestamp)
 		over := p.finished || len(p.runs) == 0 || st != nil && allEnded(st)
 		switch {

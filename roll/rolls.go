@@ -162,6 +162,8 @@ type Pod struct {
 	Created   Instant `json:"created"`
 	Ready     Instant `json:"ready"`     // Ready for the first time in the recording
 	Requested Instant `json:"requested"` // deletion asked for
+	// DeletionSeen is when the watch first said so, observer's clock: asked for by then. Zero when nothing says when.
+	DeletionSeen time.Time `json:"deletion_seen,omitzero"`
 	// Signaled is the first stop signal to a main container because of the pod's deletion, Exited the last exit of its main
 	// containers. Both are zero for a pod that lives, and for one where they were not observed.
 	Signaled Instant `json:"signaled"`
