@@ -83,7 +83,7 @@ func checkTrafficCovered(ev *Evidence, _ Params) Outcome {
 		parts = append(parts, "no span certainly touched a terminating pod")
 	}
 	if unattributed > 0 {
-		parts = append(parts, plural(unattributed, "span")+" lead to no known pod")
+		parts = append(parts, plural(unattributed, "span")+" of no known pod")
 	}
 	out.Summary = strings.Join(parts, "; ")
 	return out

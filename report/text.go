@@ -259,7 +259,7 @@ func spansStory(rep *roll.Report) []string {
 	s := fmt.Sprintf("%s %s holds %s and %s, %s", across, backend,
 		plural(c.Client, "client span"), plural(c.Server, "server span"), errors)
 	if c.Unattributed > 0 {
-		s += fmt.Sprintf("; %d lead to no known pod", c.Unattributed)
+		s += fmt.Sprintf("; %d of no known pod", c.Unattributed)
 	}
 	return append(out, s+".")
 }
