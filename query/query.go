@@ -31,6 +31,24 @@ func (s Selection) Matches(sp *roll.Span) bool {
 	return len(s.Services) == 0 || slices.Contains(s.Services, sp.Resource.Service())
 }
 
+// ResourceKeys and SpanKeys are the attributes that every backend returns with every span that has them: what attribution
+// and outcomes are judged by. Spans whose status is error come with all of theirs; of the others a backend may leave the
+// rest out, and their events.
+var (
+	ResourceKeys = []string{
+		"service.name", "service.namespace", "service.instance.id",
+		"k8s.namespace.name", "k8s.pod.name", "k8s.pod.uid", "k8s.pod.ip", "k8s.container.name", "host.name",
+	}
+	SpanKeys = []string{
+		"network.peer.address", "network.peer.port", "net.peer.ip", "net.peer.name", "net.sock.peer.addr",
+		"server.address", "server.port", "client.address",
+		"rpc.system", "rpc.system.name", "rpc.service", "rpc.method",
+		"rpc.grpc.status_code", "rpc.response.status_code", "rpc.status_code", "rpc.connect_rpc.error_code",
+		"http.request.method", "http.response.status_code", "http.status_code", "http.request.resend_count",
+		"error.type",
+	}
+)
+
 // Request asks for the selected spans any moment of which lies in one of Ranges.
 type Request struct {
 	// Ranges are half-open, UTC; they may overlap and need no order.
