@@ -381,3 +381,56 @@ func TestSpanFindingFields(t *testing.T) {
 		t.Errorf("finding\n%+v\nwant\n%+v", f, want)
 	}
 }
+
+// The phase at the end of a failed call, from the bounds of its pod's end and from the call having been in flight.
+func TestCutIn(t *testing.T) {
+	ms := time.Millisecond
+	// Asked at 2 s, SIGTERM within [2.1, 3.5] s, exit within [3, 4) s.
+	base := roll.Pod{
+		Deleted: true, Requested: instant(2*s, 2100*ms, roll.SourceWatch), Signaled: instant(2100*ms, 3500*ms, roll.SourceNoPreStop),
+		Exited: instant(3*s, 4*s-1, roll.SourceContainerStatus), Terminations: []roll.Termination{{}},
+	}
+	hooked := base
+	hooked.Terminations = []roll.Termination{{PreStop: roll.PreStop{Kind: roll.PreStopExec}}}
+	alive := base
+	alive.Deleted, alive.Requested = false, roll.Instant{}
+	// The deletion within a second; the watch told of it 0.3 s, the kubelet began at 0.1 s after the second's begin.
+	second := base
+	second.Requested = instant(2*s, 3*s-1, roll.SourceDeletionTimestamp)
+	told, begun := second, second
+	told.DeletionSeen = at(2300 * ms)
+	begun.Terminations = []roll.Termination{{
+		Requested: second.Requested, Signaled: instant(2100*ms, 3500*ms, roll.SourceNoPreStop),
+	}}
+	unseen := base
+	unseen.Exited = roll.Instant{}
+	for name, c := range map[string]struct {
+		pod        *roll.Pod
+		start, end time.Duration
+		skew       time.Duration
+		want       roll.Phase
+		possible   string
+	}{
+		"before the request":                {&base, 1 * s, 1500 * ms, 0, roll.PhaseServing, "serving"},
+		"around the request":                {&base, 1 * s, 2050 * ms, 0, roll.PhaseUnsure, "serving or preStop"},
+		"after the request, no hook":        {&base, 1 * s, 2500 * ms, 0, roll.PhaseDrain, "drain"},
+		"after the request, a hook":         {&hooked, 1 * s, 2500 * ms, 0, roll.PhaseUnsure, "preStop or drain"},
+		"around the exit, in flight before": {&base, 1 * s, 3900 * ms, 0, roll.PhaseDrain, "drain"},
+		"after the exit, in flight before":  {&base, 1 * s, 9 * s, 0, roll.PhaseDrain, "drain"},
+		"around the exit, begun there":      {&base, 3100 * ms, 3900 * ms, 0, roll.PhaseUnsure, "drain or after-exit"},
+		"after the exit, begun there":       {&base, 5 * s, 6 * s, 0, roll.PhaseAfterExit, "after-exit"},
+		"clocks a second apart":             {&base, 1 * s, 2500 * ms, s, roll.PhaseUnsure, "serving, preStop or drain"},
+		"exit not observed, begun late":     {&unseen, 5 * s, 6 * s, 0, roll.PhaseUnsure, "drain or after-exit"},
+		"within the second":                 {&second, 1 * s, 2400 * ms, 0, roll.PhaseUnsure, "serving, preStop or drain"},
+		"within it, told before":            {&told, 1 * s, 2400 * ms, 0, roll.PhaseDrain, "drain"},
+		"within it, told after":             {&told, 1 * s, 2200 * ms, 0, roll.PhaseUnsure, "serving, preStop or drain"},
+		"within it, begun before":           {&begun, 1 * s, 2200 * ms, 0, roll.PhaseDrain, "drain"},
+		"not deleted":                       {&alive, 1 * s, 2 * s, 0, roll.PhaseUnsure, ""},
+		"no pod":                            {nil, 1 * s, 2 * s, 0, roll.PhaseUnsure, ""},
+	} {
+		got, possible := cutIn(c.pod, at(c.start), at(c.end), c.skew)
+		if got != c.want || oneOf(possible) != c.possible {
+			t.Errorf("%s: %s of %s, want %s of %s", name, got, oneOf(possible), c.want, c.possible)
+		}
+	}
+}

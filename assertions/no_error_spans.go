@@ -3,6 +3,7 @@ package assertions
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/rolltrace/rolltrace/roll"
 )
@@ -26,7 +27,7 @@ in its window.`,
 	Check: checkNoErrorSpans,
 }
 
-func checkNoErrorSpans(ev *Evidence, _ Params) Outcome {
+func checkNoErrorSpans(ev *Evidence, p Params) Outcome {
 	var out Outcome
 	addGaps(&out, ev.SpanGaps...)
 	if len(ev.Spans) == 0 {
@@ -57,7 +58,7 @@ func checkNoErrorSpans(ev *Evidence, _ Params) Outcome {
 		} else if s.Outcome != roll.OutcomeError {
 			continue
 		}
-		out.Findings = append(out.Findings, spanFinding(ev, s, served[call{s.TraceID, s.SpanID}]))
+		out.Findings = append(out.Findings, spanFinding(ev, s, served[call{s.TraceID, s.SpanID}], p.Skew))
 	}
 	out.Summary = fmt.Sprintf("%s and %s, %d with error status",
 		plural(client, "client span"), plural(server, "server span"), byStatus)
@@ -76,7 +77,20 @@ func noSpans(ev *Evidence, detail string) roll.Gap {
 }
 
 // spanFinding tells one failed call; served says that the other side's span of a client span is there.
-func spanFinding(ev *Evidence, s *roll.Span, served bool) roll.Finding {
+func spanFinding(ev *Evidence, s *roll.Span, served bool, skew time.Duration) roll.Finding {
+	// The pod that served the call is the one that may have cut it.
+	server, from, to := s.Peer, s.PeerPhase, s.PeerEndPhase
+	if s.Kind == roll.KindServer {
+		server, from, to = s.Pod, s.Phase, s.EndPhase
+	}
+	doubt := ""
+	if to == roll.PhaseUnsure {
+		var possible []roll.Phase
+		if to, possible = cutIn(server, s.Start, s.End(), skew); len(possible) > 1 {
+			doubt = " (" + oneOf(possible) + ")"
+		}
+	}
+
 	f := roll.Finding{
 		Time:     s.Start,
 		Phase:    s.Phase,
@@ -89,6 +103,9 @@ func spanFinding(ev *Evidence, s *roll.Span, served bool) roll.Finding {
 		// For a client span it is the other side that matters.
 		Attribution: s.Attribution,
 	}
+	if s.Kind == roll.KindServer {
+		f.EndPhase = to
+	}
 	if f.EndPhase == f.Phase {
 		f.EndPhase = ""
 	}
@@ -100,6 +117,9 @@ func spanFinding(ev *Evidence, s *roll.Span, served bool) roll.Finding {
 	}
 	if s.Kind == roll.KindClient {
 		f.Attribution = s.PeerAttribution
+		if s.Peer != nil {
+			f.PeerPhase = to
+		}
 	}
 
 	who := f.Service
@@ -113,7 +133,7 @@ func spanFinding(ev *Evidence, s *roll.Span, served bool) roll.Finding {
 	if s.Kind == roll.KindClient {
 		fmt.Fprintf(&b, "client %s's call %s", who, s.Name)
 		if s.Peer != nil {
-			fmt.Fprintf(&b, " to pod %s in phase %s", s.Peer.Name, phases(s.PeerPhase, s.PeerEndPhase))
+			fmt.Fprintf(&b, " to pod %s in phase %s%s", s.Peer.Name, phases(from, to), doubt)
 		} else if to := s.Attributes.First("network.peer.address", "server.address", "net.peer.name"); to != "" {
 			fmt.Fprintf(&b, " to %s (no known pod)", to)
 		} else {
@@ -122,7 +142,7 @@ func spanFinding(ev *Evidence, s *roll.Span, served bool) roll.Finding {
 	} else {
 		fmt.Fprintf(&b, "server %s's answer to %s", who, s.Name)
 		if s.Pod != nil {
-			fmt.Fprintf(&b, " by pod %s in phase %s", s.Pod.Name, phases(s.Phase, s.EndPhase))
+			fmt.Fprintf(&b, " by pod %s in phase %s%s", s.Pod.Name, phases(from, to), doubt)
 		} else {
 			b.WriteString(" by an unknown pod")
 		}

@@ -14,6 +14,7 @@ import (
 const (
 	maxFindings     = 10 // a result
 	maxTerminations = 24 // a report
+	maxGaps         = 30 // a report
 	textWidth       = 100
 )
 
@@ -128,57 +129,43 @@ func endsStory(rep *roll.Report) []string {
 			other++
 		}
 	}
-	if n := len(deleted); n > 0 {
-		hook := ""
-		switch {
-		case hooks == 0:
-			hook = " (there is no preStop)"
-		case hooks == n && len(sleeps) == 1:
-			for d := range sleeps {
-				hook = fmt.Sprintf(" (the preStop sleeps %s)", d)
-			}
-		case hooks > 0:
-			hook = fmt.Sprintf(" (%d of them have a preStop)", hooks)
+	hook := ""
+	switch n := len(deleted); {
+	case n == 0:
+	case hooks == 0:
+		hook = " (there is no preStop)"
+	case hooks == n && len(sleeps) == 1:
+		for d := range sleeps {
+			hook = fmt.Sprintf(" (the preStop sleeps %s)", seconds(d))
 		}
-		switch {
-		case signaled == n:
-			out = append(out, fmt.Sprintf("%s got SIGTERM %s after its deletion was asked for%s.", every(n, "old container"), sig, hook))
-		case signaled > 0:
-			out = append(out, fmt.Sprintf("%d of %s got SIGTERM %s after the deletion was asked for%s; of the others it is not known when.",
-				signaled, plural(n, "old container"), sig, hook))
-		default:
-			out = append(out, fmt.Sprintf("When the %s got SIGTERM is not known%s.", plural(n, "old container"), hook))
-		}
-	}
-	switch {
-	case zero == len(all) && exit.n > 0 && exit.n == len(deleted) && len(deleted) == len(all):
-		out = append(out, fmt.Sprintf("%s exited 0, at most %s after SIGTERM.", every(zero, "of them"), seconds(exit.hi)))
-	case zero == len(all):
-		out = append(out, fmt.Sprintf("%s exited 0.", every(zero, "of them")))
 	default:
-		s := fmt.Sprintf("Of %s that ended, %d exited 0", plural(len(all), "container"), zero)
-		if other > 0 {
-			s += fmt.Sprintf(", %d with another code", other)
-		}
-		if unknown > 0 {
-			s += fmt.Sprintf(", and the exit code of %d is not known", unknown)
-		}
-		out = append(out, s+".")
+		hook = fmt.Sprintf(" (%d of them with a preStop)", hooks)
 	}
-	return out
-}
-
-func every(n int, noun string) string {
-	switch {
-	case noun == "of them" && n == 1:
-		return "It"
-	case noun == "of them":
-		return fmt.Sprintf("All %d", n)
-	case n == 1:
-		return "The one " + noun
+	subject, its := fmt.Sprintf("All %d old containers", len(deleted)), "their"
+	if len(deleted) == 1 {
+		subject, its = "The old container", "its"
+	}
+	switch n := len(deleted); {
+	case n == 0:
+	case signaled == n && exit.n == n && zero == len(all) && n == len(all):
+		return []string{fmt.Sprintf("%s got SIGTERM %s after %s deletion was asked for%s and exited 0, at most %s after SIGTERM.",
+			subject, sig, its, hook, atMost(exit.hi))}
+	case signaled == n:
+		out = append(out, fmt.Sprintf("%s got SIGTERM %s after %s deletion was asked for%s.", subject, sig, its, hook))
+	case signaled > 0:
+		out = append(out, fmt.Sprintf("%d of %s got SIGTERM %s after the deletion was asked for%s; when the others did is not known.",
+			signaled, plural(n, "old container"), sig, hook))
 	default:
-		return fmt.Sprintf("Each of the %ss (%d)", noun, n)
+		out = append(out, fmt.Sprintf("When %s got SIGTERM is not known%s.", plural(n, "old container"), hook))
 	}
+	ended := fmt.Sprintf("Of %s that ended, %d exited 0", plural(len(all), "container"), zero)
+	if other > 0 {
+		ended += fmt.Sprintf(", %d with another code", other)
+	}
+	if unknown > 0 {
+		ended += fmt.Sprintf(", and the exit code of %d is not known", unknown)
+	}
+	return append(out, ended+".")
 }
 
 // spread is the range in which the differences of pairs of instants certainly lie.
@@ -196,13 +183,19 @@ func (s *spread) add(from, to roll.Instant) {
 	s.n++
 }
 
-// String is the middle and the reach of the bounds: "5 s (4.1 to 6 s)".
+// String is the middle and the bounds: "about 5 s (4.1 to 6 s)". The bounds are rounded outwards.
 func (s spread) String() string {
 	lo := max(s.lo, 0)
 	if s.hi-lo < 200*time.Millisecond {
 		return seconds((lo + s.hi) / 2)
 	}
-	return fmt.Sprintf("about %s (%s to %s)", seconds((lo+s.hi)/2), strings.TrimSuffix(seconds(lo), " s"), seconds(s.hi))
+	return fmt.Sprintf("about %s (%s to %s)",
+		seconds((lo+s.hi)/2), strings.TrimSuffix(seconds(lo.Truncate(100*time.Millisecond)), " s"), atMost(s.hi))
+}
+
+// atMost is a duration in seconds, rounded up to 0.1 s.
+func atMost(d time.Duration) string {
+	return seconds((d + 100*time.Millisecond - 1).Truncate(100 * time.Millisecond))
 }
 
 func spansStory(rep *roll.Report) []string {
@@ -386,6 +379,8 @@ func after(from, at roll.Instant) string {
 		return clock(at.Earliest) + reach(at.Width())
 	}
 	lo, hi := at.Earliest.Sub(from.Latest), at.Latest.Sub(from.Earliest)
+	lo = max(lo, 0) // nothing of it comes before the request
+	hi = max(hi, lo)
 	return "+" + seconds((lo+hi)/2) + reach(hi-lo)
 }
 
@@ -502,25 +497,41 @@ func writeWaivers(b *strings.Builder, rep *roll.Report) {
 	table(b, "", rows)
 }
 
-// writeGaps writes every gap once: those of the results first, then the report's own.
+// writeGaps writes every gap that a result names, once, and counts the report's others.
 func writeGaps(b *strings.Builder, rep *roll.Report) {
 	var c roll.Coverage
 	for i := range rep.Results {
 		c.Add(rep.Results[i].Gaps...)
 	}
-	decisive := len(c.Gaps)
-	c.Add(rep.Gaps...)
-	if len(c.Gaps) == 0 {
-		return
-	}
-	b.WriteString("\nWhat is missing:\n")
-	for i, g := range c.Gaps {
-		line := "  " + clean(g.String())
-		if !g.From.IsZero() || !g.To.IsZero() {
-			line += fmt.Sprintf(" (%s to %s)", stamp(g.From), stamp(g.To))
+	if len(c.Gaps) > 0 {
+		b.WriteString("\nWhat is missing:\n")
+		Gaps(b, c.Gaps[:min(len(c.Gaps), maxGaps)])
+		if n := len(c.Gaps) - maxGaps; n > 0 {
+			fmt.Fprintf(b, "  … and %d more (-o json lists all)\n", n)
 		}
-		if i >= decisive {
-			line += " (no judged roll needs it)"
+	}
+	others := 0
+	for _, g := range rep.Gaps {
+		if !slices.Contains(c.Gaps, g) {
+			others++
+		}
+	}
+	if others > 0 {
+		fmt.Fprintf(b, "\n%s outside of what was judged (-o json lists them)\n", plural(others, "further gap"))
+	}
+}
+
+// Gaps writes a line a gap: reason, object, detail, and the time about which nothing is known.
+func Gaps(b *strings.Builder, gaps []roll.Gap) {
+	for _, g := range gaps {
+		line := "  " + clean(g.String())
+		switch {
+		case !g.From.IsZero() && !g.To.IsZero():
+			line += fmt.Sprintf(" (%s to %s)", stamp(g.From), stamp(g.To))
+		case !g.From.IsZero():
+			line += fmt.Sprintf(" (from %s on)", stamp(g.From))
+		case !g.To.IsZero():
+			line += fmt.Sprintf(" (up to %s)", stamp(g.To))
 		}
 		b.WriteString(line + "\n")
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/rolltrace/rolltrace/assertions"
@@ -111,7 +110,8 @@ func Run(ctx context.Context, o Options) (*roll.Report, error) {
 
 	// 4. Spans and log lines find their pods and phases.
 	correlate.NewIndex(timeline, correlate.Options{Skew: o.Params.Skew}).Correlate(answer.Spans)
-	logs, logGaps := tmpLogs(o.Recording, timeline)
+	logs, logGaps := correlate.Logs(o.Recording), correlate.LogGaps(o.Recording, timeline)
+	logGaps = append(logGaps, unstamped(logs)...)
 	gaps.Add(logGaps...)
 	pods := map[string]*roll.Pod{}
 	for _, p := range timeline.Pods {
@@ -125,8 +125,8 @@ func Run(ctx context.Context, o Options) (*roll.Report, error) {
 			Roll: r, Window: windows[i], Pods: pods, Control: control,
 			Spans:    gather(answer.Spans, spansOf[i]),
 			SpanGaps: answer.Coverage.Within(windows[i].Start, windows[i].End),
-			Logs:     linesIn(logs, windows[i]),
-			LogGaps:  (roll.Coverage{Gaps: logGaps}).Within(windows[i].Start, windows[i].End),
+			Logs:     correlate.WindowLogs(logs, windows[i].Start, windows[i].End),
+			LogGaps:  (roll.Coverage{Gaps: logGaps}).Within(r.Window.Start, r.Window.End),
 
 			LogsRecorded: o.Recording.Header.Logs || len(o.Recording.Logs) > 0,
 		}
@@ -285,13 +285,16 @@ func gather(spans []roll.Span, indices []int32) []roll.Span {
 	return out
 }
 
-// linesIn returns the lines, which are in order of time, with a time in r.
-func linesIn(logs []roll.LogLine, r roll.Range) []roll.LogLine {
-	at := func(t time.Time) int {
-		i, _ := slices.BinarySearchFunc(logs, t, func(l roll.LogLine, t time.Time) int { return l.Time.Compare(t) })
-		return i
+// unstamped says how many log lines have no time: they may be of any window, and are looked at in none.
+func unstamped(logs []roll.LogLine) []roll.Gap {
+	n := 0
+	for n < len(logs) && logs[n].Time.IsZero() {
+		n++
 	}
-	return logs[at(r.Start):at(r.End)]
+	if n == 0 {
+		return nil
+	}
+	return []roll.Gap{{Reason: roll.GapLogs, Detail: count(n, "log line") + " without a time stamp cannot be placed in a window; record logs with time stamps"}}
 }
 
 func rollReport(r *roll.Roll, ev *assertions.Evidence) roll.RollReport {

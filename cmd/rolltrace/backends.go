@@ -2,6 +2,9 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"net/http"
+	"os"
 	"strconv"
 	"strings"
 
@@ -9,6 +12,7 @@ import (
 
 	"github.com/rolltrace/rolltrace/query"
 	"github.com/rolltrace/rolltrace/query/otlp"
+	"github.com/rolltrace/rolltrace/query/tempo"
 )
 
 type flagSet = *pflag.FlagSet
@@ -20,6 +24,7 @@ type backendFlags struct {
 	spans []string
 
 	addr, grpcAddr, pathPrefix string
+	transport, metricsURL      string
 	username, password         string
 	bearerToken, tokenFile     string
 	orgID                      string
@@ -38,7 +43,9 @@ type setting struct {
 func (b *backendFlags) settings() []setting {
 	return []setting{
 		{"addr", "TEMPO_ADDR", "Tempo's HTTP address, http://host:3200", &b.addr},
-		{"grpc-addr", "TEMPO_GRPC_ADDR", "Tempo's gRPC address, host:9095; default: HTTP alone", &b.grpcAddr},
+		{"grpc-addr", "TEMPO_GRPC_ADDR", "Tempo's gRPC address, host:9095; default: that of --addr", &b.grpcAddr},
+		{"transport", "TEMPO_TRANSPORT", "how searches travel: auto, grpc, http or json", &b.transport},
+		{"metrics-url", "TEMPO_METRICS_URL", "Tempo's own /metrics, to see whether it discarded spans", &b.metricsURL},
 		{"path-prefix", "TEMPO_PATH_PREFIX", "path in front of /api, for a proxy", &b.pathPrefix},
 		{"username", "TEMPO_USERNAME", "user for HTTP basic auth", &b.username},
 		{"password", "TEMPO_PASSWORD", "password for HTTP basic auth; prefer the variable", &b.password},
@@ -54,7 +61,7 @@ func (b *backendFlags) settings() []setting {
 }
 
 func (b *backendFlags) add(f flagSet) {
-	b.retries = 5
+	b.retries, b.transport = 5, string(tempo.TransportAuto)
 	f.StringArrayVar(&b.spans, "spans", nil, "read the spans from this file of OTLP JSON lines, not from Tempo; may be repeated")
 	for _, s := range b.settings() {
 		usage := s.usage + " [$" + s.env + "]"
@@ -117,13 +124,75 @@ func (b *backendFlags) complete(changed func(string) bool, getenv func(string) s
 }
 
 // open returns the backend and what closes it.
-func (b *backendFlags) open() (query.Traces, func(), error) {
+func (b *backendFlags) open(a *app) (query.Traces, func(), error) {
 	if len(b.spans) > 0 {
-		files, err := otlp.Open(b.spans...)
-		if err != nil {
-			return nil, nil, withHint(err, "--spans wants a file of OTLP JSON lines, as the OpenTelemetry Collector's file exporter writes it")
-		}
-		return files, func() {}, nil
+		return b.openFiles(a)
 	}
-	return nil, nil, fmt.Errorf("not there yet")
+	headers := http.Header{}
+	for _, h := range b.headers {
+		k, v, _ := strings.Cut(h, "=")
+		headers.Add(k, v)
+	}
+	retries := b.retries
+	if retries == 0 {
+		retries = -1 // never
+	}
+	addr := strings.TrimRight(b.addr, "/")
+	if p := strings.Trim(b.pathPrefix, "/"); p != "" {
+		addr += "/" + p
+	}
+	client, err := tempo.New(tempo.Options{
+		Addr:            addr,
+		GRPCAddr:        b.grpcAddr,
+		Transport:       tempo.Transport(b.transport),
+		OrgID:           b.orgID,
+		Username:        b.username,
+		Password:        b.password,
+		BearerToken:     b.bearerToken,
+		BearerTokenFile: b.tokenFile,
+		Headers:         headers,
+		UserAgent:       "rolltrace/" + version(),
+		CACertPath:      b.caCert,
+		CertPath:        b.cert,
+		KeyPath:         b.key,
+		TLSSkipVerify:   b.tlsSkipVerify,
+		Retries:         retries,
+		MetricsURL:      b.metricsURL,
+		Now:             a.now,
+	})
+	if err != nil {
+		return nil, nil, withHint(&codeError{err: err, code: exitUsage}, "--addr wants http://host:port, as in http://tempo.monitoring:3200")
+	}
+	return client, func() { client.Close() }, nil
 }
+
+// openFiles returns the backend of files, each of which must be there; gzipped ones are unpacked.
+func (b *backendFlags) openFiles(a *app) (query.Traces, func(), error) {
+	var sources []otlp.Source
+	for _, name := range b.spans {
+		st, err := os.Stat(name)
+		if err == nil && st.IsDir() {
+			err = fmt.Errorf("%s is a folder", name)
+		}
+		if err != nil {
+			return nil, nil, withHint(fmt.Errorf("open spans: %w", err),
+				"--spans wants a file of OTLP JSON lines, as the OpenTelemetry Collector's file exporter writes it")
+		}
+		sources = append(sources, otlp.Source{Name: name, Open: func() (io.ReadCloser, error) {
+			in, closeIn, err := a.open(name)
+			if err != nil {
+				return nil, err
+			}
+			return &readCloser{in, closeIn}, nil
+		}})
+	}
+	return otlp.New(sources...), func() {}, nil
+}
+
+// readCloser closes what a reader reads from.
+type readCloser struct {
+	io.Reader
+	close func()
+}
+
+func (r *readCloser) Close() error { r.close(); return nil }

@@ -100,7 +100,7 @@ func (a *app) runVerify(ctx context.Context, o *verifyOptions) error {
 	if err != nil {
 		return err
 	}
-	traces, closeTraces, err := o.backend.open()
+	traces, closeTraces, err := o.backend.open(a)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -125,9 +124,7 @@ func windowsText(w io.Writer, tl *roll.Timeline) error {
 	}
 	if len(tl.Gaps) > 0 {
 		b.WriteString("\nWhat is missing:\n")
-		for _, g := range tl.Gaps {
-			fmt.Fprintln(&b, " ", oneLine(g.String()))
-		}
+		reports.Gaps(&b, tl.Gaps)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
