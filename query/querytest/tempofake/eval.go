@@ -400,8 +400,16 @@ var hidden = map[string]bool{
 
 // describe is a span's name (when wanted) and its attributes. Keys lose their scope: resource.x and span.x are both x.
 func (q *query) describe(fr *fragment, sp *span) (name string, attrs []*commonpb.KeyValue) {
+	seen := make([]*commonpb.AnyValue, 0, 8)
 	for _, w := range q.wanted {
 		for _, v := range w.pick(fr, sp) {
+			if v.any != nil {
+				// Both .x and span.x may lead to one attribute.
+				if slices.Contains(seen, v.any) {
+					continue
+				}
+				seen = append(seen, v.any)
+			}
 			switch {
 			case w.attr.scope != scopeIntrinsic:
 			case w.attr.name == "name":

@@ -26,6 +26,8 @@ import (
 const (
 	typeJSON     = "application/json"
 	typeProtobuf = "application/protobuf"
+	// someBlock stands for the block's id where an error names one.
+	someBlock = "97c39ce1-a4fe-4734-9276-e129056b8cc8"
 )
 
 func (s *Server) handler() http.Handler {
@@ -303,7 +305,7 @@ func (s *Server) serveTraceV1(c *call) (*answer, error) {
 	case a.partial:
 		return nil, &apiError{httpStatus: http.StatusUnprocessableEntity, msg: fmt.Sprintf(
 			"error querying live-stores in Querier.FindTraceByID: rpc error: code = Unknown desc = error searching for trace: "+
-				"trace exceeds max size (max bytes: %d)", a.max)}
+				"processing complete block (%s): trace exceeds max size (max bytes: %d)", someBlock, a.max)}
 	case a.spans == 0:
 		return &answer{status: http.StatusNotFound}, nil
 	case wantsProtobuf(c.Request):

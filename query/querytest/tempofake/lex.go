@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 )
 
 // maxQueryBytes is max_query_expression_size_bytes (modules/frontend/config.go).
@@ -23,6 +24,8 @@ const (
 	tokDuration
 	tokAttribute
 	tokOp
+	// tokError is where the text is no token: an error, once the parser gets there.
+	tokError
 )
 
 // A token's text is the operator, the identifier or the string's value.
@@ -32,6 +35,7 @@ type token struct {
 	attr      attribute
 	n         int64
 	f         float64
+	err       error
 	line, col int
 }
 
@@ -93,17 +97,17 @@ type lexer struct {
 	tokens    []token
 }
 
-// lex splits a query into tokens, the last of which is tokEnd.
-func lex(query string) ([]token, error) {
+// lex splits a query into tokens, the last of which is tokEnd or tokError.
+func lex(query string) []token {
 	l := &lexer{src: []rune(query), line: 1, col: 1}
 	for {
 		l.skipSpace()
 		done, err := l.next()
 		if err != nil {
-			return nil, err
+			return append(l.tokens, token{kind: tokError, err: err})
 		}
 		if done {
-			return l.tokens, nil
+			return l.tokens
 		}
 	}
 }
@@ -168,7 +172,9 @@ func (l *lexer) next() (done bool, err error) {
 		}
 		l.advance(len(t.text))
 	}
-	l.tokens = append(l.tokens, t)
+	if err == nil {
+		l.tokens = append(l.tokens, t)
+	}
 	return false, err
 }
 
@@ -183,7 +189,6 @@ func (l *lexer) quoted(t token) (string, error) {
 			l.advance(1)
 			return b.String(), nil
 		case c == '\\' && quote == '"':
-			at := token{line: l.line, col: l.col + 1}
 			l.advance(1)
 			switch l.peek(0) {
 			case '"', '\\':
@@ -197,8 +202,18 @@ func (l *lexer) quoted(t token) (string, error) {
 			case 0:
 				return "", l.errorf(t, "literal not terminated")
 			default:
-				at.col--
-				return "", l.errorf(at, "invalid char escape")
+				// The other escapes are Go's: the real one reads strings with strconv.Unquote (pkg/traceql/lexer.go).
+				rest := `\` + string(l.src[l.pos:])
+				c, multibyte, tail, err := strconv.UnquoteChar(rest, '"')
+				if err != nil {
+					return "", l.errorf(t, "invalid char escape")
+				}
+				if multibyte {
+					b.WriteRune(c)
+				} else {
+					b.WriteByte(byte(c))
+				}
+				l.advance(utf8.RuneCountInString(rest) - utf8.RuneCountInString(tail) - 2)
 			}
 			l.advance(1)
 		default:

@@ -138,7 +138,6 @@ func (f *fragment) nested(sp *span) nestedSet {
 type block struct {
 	fragments  []*fragment
 	start, end int64
-	opened     time.Time
 	complete   bool
 }
 
@@ -177,6 +176,12 @@ type liveTrace struct {
 	created, lastAppend time.Time
 }
 
+// A traceSize outlives the live trace, until a block is cut and nothing came for the trace since the one before.
+type traceSize struct {
+	bytes int
+	last  time.Time
+}
+
 // A tenant is one tenant's store. Time passes in it when it is used: there is no goroutine.
 type tenant struct {
 	o Options
@@ -184,21 +189,23 @@ type tenant struct {
 	mu        sync.Mutex
 	live      map[traceID]*liveTrace
 	order     []traceID // of live, by creation
-	sizes     map[traceID]int
+	sizes     map[traceID]traceSize
 	head      *block
 	blocks    []*block
 	nextTick  time.Time
+	lastCut   time.Time
 	discarded map[string]int
 }
 
 func newTenant(o Options, now time.Time) *tenant {
 	return &tenant{
-		o: o, live: map[traceID]*liveTrace{}, sizes: map[traceID]int{}, discarded: map[string]int{},
-		nextTick: now.Add(o.FlushPeriod),
+		o: o, live: map[traceID]*liveTrace{}, sizes: map[traceID]traceSize{}, discarded: map[string]int{},
+		nextTick: now.Add(o.FlushPeriod), lastCut: now,
 	}
 }
 
-// pass lets time pass until now: every FlushPeriod, idle and old live traces are cut, and the head block is when it is old.
+// pass lets time pass until now: every FlushPeriod, idle and old live traces are cut, and the
+// head block is when the last was cut BlockDuration ago.
 func (t *tenant) pass(now time.Time) {
 	for !t.nextTick.After(now) {
 		t.tick(t.nextTick)
@@ -220,16 +227,16 @@ func (t *tenant) tick(at time.Time) {
 			kept = append(kept, id)
 			continue
 		}
-		t.cutTrace(id, at)
+		t.cutTrace(id)
 	}
 	t.order = kept
-	if t.head != nil && at.Sub(t.head.opened) >= t.o.BlockDuration {
-		t.cutBlock()
+	if t.head != nil && at.Sub(t.lastCut) >= t.o.BlockDuration {
+		t.cutBlock(at)
 	}
 }
 
 // cutTrace moves a live trace to the head block.
-func (t *tenant) cutTrace(id traceID, at time.Time) {
+func (t *tenant) cutTrace(id traceID) {
 	lt := t.live[id]
 	delete(t.live, id)
 	f := newFragment(id, lt.spans)
@@ -239,12 +246,14 @@ func (t *tenant) cutTrace(id traceID, at time.Time) {
 		end = min(end, lt.lastAppend.Add(t.o.TimeRangeSlack).Unix())
 	}
 	if t.head == nil {
-		t.head = &block{opened: at}
+		t.head = &block{}
 	}
 	t.head.add(f, start, end)
 }
 
-func (t *tenant) cutBlock() {
+func (t *tenant) cutBlock(at time.Time) {
+	maps.DeleteFunc(t.sizes, func(_ traceID, s traceSize) bool { return s.last.Before(t.lastCut) })
+	t.lastCut = at
 	t.head.finish()
 	t.blocks = append(t.blocks, t.head)
 	t.head = nil
@@ -256,11 +265,11 @@ func (t *tenant) cutBlock() {
 // flush cuts everything at once.
 func (t *tenant) flush(now time.Time) {
 	for _, id := range t.order {
-		t.cutTrace(id, now)
+		t.cutTrace(id)
 	}
 	t.order = nil
 	if t.head != nil {
-		t.cutBlock()
+		t.cutBlock(now)
 	}
 }
 
@@ -269,7 +278,7 @@ func (t *tenant) compact() {
 	if len(t.blocks) < 2 {
 		return
 	}
-	one := &block{opened: t.blocks[0].opened}
+	one := &block{}
 	for _, b := range t.blocks {
 		for _, f := range b.fragments {
 			one.add(f, b.start, b.end)
@@ -313,7 +322,7 @@ func (t *tenant) pushTrace(now time.Time, id traceID, spans []*span) {
 	for _, sp := range spans {
 		size += sp.size
 	}
-	if t.o.MaxBytesPerTrace > 0 && t.sizes[id]+size > t.o.MaxBytesPerTrace {
+	if t.o.MaxBytesPerTrace > 0 && t.sizes[id].bytes+size > t.o.MaxBytesPerTrace {
 		t.discarded["trace_too_large"] += len(spans)
 		return
 	}
@@ -327,7 +336,7 @@ func (t *tenant) pushTrace(now time.Time, id traceID, spans []*span) {
 		t.live[id] = lt
 		t.order = append(t.order, id)
 	}
-	t.sizes[id] += size
+	t.sizes[id] = traceSize{t.sizes[id].bytes + size, now}
 	lt.spans = append(lt.spans, spans...)
 	lt.lastAppend = now
 }

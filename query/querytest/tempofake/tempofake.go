@@ -69,7 +69,7 @@ type Options struct {
 	TraceIdle time.Duration
 	// TraceLive is max_trace_live, 30 s: so does one of this age, in the middle of its life.
 	TraceLive time.Duration
-	// BlockDuration is the age, 30 s, at which the head block is cut.
+	// BlockDuration is max_block_duration, 30 s: a block is cut no sooner after the one before.
 	BlockDuration time.Duration
 	// TimeRangeSlack is ingestion_time_range_slack, 2 min.
 	TimeRangeSlack time.Duration

@@ -69,9 +69,9 @@ type valueType int
 const (
 	typeNil valueType = iota
 	typeAttribute
-	typeString
 	typeInt
 	typeFloat
+	typeString
 	typeBool
 	typeDuration
 	typeStatus
@@ -327,10 +327,7 @@ func parseQuery(text string) (*query, error) {
 	if len(text) > maxQueryBytes {
 		return nil, fmt.Errorf("query expression is too large: %d bytes, max %d", len(text), maxQueryBytes)
 	}
-	tokens, err := lex(text)
-	if err != nil {
-		return nil, err
-	}
+	tokens := lex(text)
 	if tokens[0].kind == tokEnd {
 		return nil, &parseError{msg: "syntax error: unexpected $end"}
 	}
@@ -352,7 +349,7 @@ func (p *parser) peek() token { return p.tokens[p.pos] }
 
 func (p *parser) take() token {
 	t := p.tokens[p.pos]
-	if t.kind != tokEnd {
+	if t.kind != tokEnd && t.kind != tokError {
 		p.pos++
 	}
 	return t
@@ -360,6 +357,9 @@ func (p *parser) take() token {
 
 func (p *parser) unexpected(expecting ...string) error {
 	t := p.peek()
+	if t.kind == tokError {
+		return t.err
+	}
 	msg := "syntax error: unexpected " + t.name()
 	if len(expecting) > 0 {
 		msg += ", expecting " + strings.Join(expecting, " or ")
@@ -490,14 +490,13 @@ func (p *parser) hints() error {
 	for {
 		name := p.take()
 		if name.kind != tokIdent {
-			p.pos = max(0, p.pos-1)
-			return p.unexpected()
+			return &parseError{name.line, name.col, "syntax error: unexpected " + name.name()}
 		}
 		if err := p.expect("="); err != nil {
 			return err
 		}
 		v := p.take()
-		if v.kind == tokOp || v.kind == tokEnd || v.kind == tokAttribute {
+		if v.kind == tokOp || v.kind == tokEnd || v.kind == tokError || v.kind == tokAttribute {
 			return &parseError{v.line, v.col, "syntax error: unexpected " + v.name()}
 		}
 		if name.text == "most_recent" {
@@ -614,8 +613,12 @@ func (p *parser) expr(level int) (expr, error) {
 
 func newBinary(op string, l, r expr) expr {
 	attr, isAttr := l.(attribute)
-	lit, isNil := r.(static)
-	if isAttr && isNil && lit.value.typ == typeNil && (op == "=" || op == "!=") {
+	lit, isStatic := r.(static)
+	if isAttr && isStatic && lit.value.typ == typeString && attr == (attribute{scopeIntrinsic, "trace:id"}) {
+		lit.text = strings.TrimLeft(lit.text, "0")
+		r = lit
+	}
+	if isAttr && isStatic && lit.value.typ == typeNil && (op == "=" || op == "!=") {
 		return exists{attr: attr, missing: op == "="}
 	}
 	return &binary{op: op, l: l, r: r}
@@ -641,7 +644,7 @@ func (p *parser) operand() (expr, error) {
 		return static{value{typ: typeDuration, n: t.n}}, nil
 	case tokIdent:
 		return p.named()
-	case tokEnd:
+	case tokEnd, tokError:
 		return nil, p.unexpected()
 	}
 	switch t.text {
