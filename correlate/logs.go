@@ -11,8 +11,8 @@ import (
 	"github.com/rolltrace/rolltrace/roll"
 )
 
-// Logs returns the recorded log lines in order of the kubelet's stamp, each with the severity and message that [ParseLog]
-// reads. Lines of one moment keep the order of the recording.
+// Logs returns the recorded log lines in order of the kubelet's stamp, each with the severity and message that
+// [ParseLog] reads. Lines of one moment keep the order of the recording.
 //
 // A line that continues a record, as those of a stack trace do, has the severity and the message of the record's first
 // line, so that what accepts the record accepts all of it. A line without a stamp has that of the line before it in the
@@ -54,9 +54,10 @@ func WindowLogs(lines []roll.LogLine, start, end time.Time) []roll.LogLine {
 }
 
 // ParseLog reads the severity of one log line and the message in it. It knows JSON (zap, zerolog, slog, logrus, pino,
-// bunyan, ECS, GELF, OpenTelemetry, Cloud Logging, …), logfmt, klog, and a level at the place where text formats have it:
-// at the start of the line or after nothing but time stamps, bracketed groups and separators. A word in the message is
-// never a level: then the severity is [roll.SeverityUnspecified]. So is it for a line that continues another one.
+// bunyan, ECS, GELF, OpenTelemetry, Cloud Logging, …), logfmt, klog, and a level at the place where text formats have
+// it: at the start of the line or after nothing but time stamps, bracketed groups and separators. A word in the
+// message is never a level: then the severity is [roll.SeverityUnspecified]. So is it for a line that continues
+// another one.
 //
 // A line that a runtime writes as it dies (a Go panic, an exception in a Java thread, a Python traceback) is an ERROR.
 func ParseLog(line string) (roll.Severity, string) {
@@ -138,14 +139,17 @@ var (
 	// Ruby's Logger: S, [time #pid] SEVERITY -- progname: msg.
 	rubyLine = regexp.MustCompile(`^[DIWEFA], \[\S+ #\d+\]\s+([A-Z]+) -- [^:]*: `)
 	// PHP's own errors.
-	phpLine = regexp.MustCompile(`^(?:\[[^\]]*\] )?PHP (Notice|Deprecated|Warning|Parse error|Fatal error|Catchable fatal error): +`)
+	phpLine = regexp.MustCompile(
+		`^(?:\[[^\]]*\] )?PHP (Notice|Deprecated|Warning|Parse error|Fatal error|Catchable fatal error): +`)
 	// logrus and log15 on a terminal.
-	logrusLine = regexp.MustCompile(`^(TRAC|TRACE|DEBU|DEBUG|DBUG|INFO|WARN|ERRO|EROR|ERROR|FATA|CRIT|PANI) ?\[[\d|:.\-+T]+\] ?`)
+	logrusLine = regexp.MustCompile(`^(TRACE?|DEBUG?|DBUG|INFO|WARN|ERROR?|EROR|FATA|CRIT|PANI) ?\[[\d|:.\-+T]+\] ?`)
 	// Dates and times in one token.
 	stampToken = regexp.MustCompile(`^(?:` + dateRE + `|` + timeRE + `|` + dateRE + `[T_:|\-]` + timeRE +
 		`|\d{10}(?:\.\d+)?|\d{13}(?:\.\d+)?|\d{16}|\d{19})[,:;]?$`)
-	zoneToken = regexp.MustCompile(`^(?:Z|UTC|GMT|AM|PM|am|pm|CES?T|EES?T|WES?T|BST|IST|JST|MSK|[ECMP][SD]T|AE[SD]T|[+-]\d\d:?\d\d):?$`)
-	dateWord  = regexp.MustCompile(`^(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec|\d{1,2}|\d{4}|\d{6}),?$`)
+	zoneToken = regexp.MustCompile(
+		`^(?:Z|UTC|GMT|AM|PM|am|pm|CES?T|EES?T|WES?T|BST|IST|JST|MSK|[ECMP][SD]T|AE[SD]T|[+-]\d\d:?\d\d):?$`)
+	dateWord = regexp.MustCompile(`^(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|` +
+		`Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec|\d{1,2}|\d{4}|\d{6}),?$`)
 
 	goroutineLine = regexp.MustCompile(`^goroutine \d+ (?:gp=\S+ m=\S+ (?:mp=\S+ )?)?\[`)
 	javaException = regexp.MustCompile(`^[\w$]+(?:\.[\w$]+)+(?:Exception|Error|Throwable|Failure)(?::.*)?$`)
@@ -154,7 +158,8 @@ var (
 )
 
 const (
-	dateRE = `(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/](?:\d{1,2}|[A-Z][a-z]{2})[-/]\d{2,4}|\d{1,2}\.\d{1,2}\.\d{4}|\d\d-\d\d)`
+	dateRE = `(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|` +
+		`\d{1,2}[-/](?:\d{1,2}|[A-Z][a-z]{2})[-/]\d{2,4}|\d{1,2}\.\d{1,2}\.\d{4}|\d\d-\d\d)`
 	timeRE = `\d{1,2}:\d\d(?::\d\d(?:[.,:]\d{1,9})?)?(?:[AP]M|Z|[+-]\d\d:?\d\d)?`
 )
 
@@ -398,8 +403,9 @@ func bracketed(content string, stamped bool) (severity roll.Severity, stamp bool
 		return 0, stampToken.MatchString(f)
 	}
 	isStamp := func(f string) bool { return f[0] >= '0' && f[0] <= '9' && stampToken.MatchString(f) }
-	if s, ok := letters[fields[0][0]]; ok && len(fields[0]) == 1 && (isStamp(fields[1]) || dateWord.MatchString(fields[1])) {
-		return s, true // Tornado: [W 261201 03:45:00 web:1]
+	letter, ok := letters[fields[0][0]]
+	if ok && len(fields[0]) == 1 && (isStamp(fields[1]) || dateWord.MatchString(fields[1])) {
+		return letter, true // Tornado: [W 261201 03:45:00 web:1]
 	}
 	for i, f := range fields {
 		if isStamp(f) {
@@ -421,7 +427,8 @@ func bracketed(content string, stamped bool) (severity roll.Severity, stamp bool
 	return 0, stamp
 }
 
-// piped reads fields between bars, the first a time stamp and one of the next few a level in capitals: NLog, Open vSwitch.
+// piped reads fields between bars, the first a time stamp and one of the next few a level in capitals: NLog, Open
+// vSwitch.
 func piped(s string) (roll.Severity, string, bool) {
 	first, rest, ok := strings.Cut(s, "|")
 	if !ok || len(first) > 40 || first == "" || first[0] < '0' || first[0] > '9' {
@@ -581,14 +588,15 @@ func jsonLevel(key string, v json.RawMessage, fields map[string]json.RawMessage)
 	return roll.SeverityUnspecified
 }
 
-// jsonImplied reads the formats that write no level: klog's and go-logr's JSON have v or level on every record but errors,
-// which have err or error instead.
+// jsonImplied reads the formats that write no level: klog's and go-logr's JSON have v or level on every record but
+// errors, which have err or error instead.
 func jsonImplied(fields map[string]json.RawMessage) roll.Severity {
 	has := func(k string) bool { _, ok := fields[k]; return ok }
 	switch {
 	case has("ts") && has("msg") && has("v"):
 		return roll.SeverityInfo
-	case has("ts") && has("msg") && has("caller") && has("err"), has("logger") && has("msg") && has("error") && !has("level"):
+	case has("ts") && has("msg") && has("caller") && has("err"),
+		has("logger") && has("msg") && has("error") && !has("level"):
 		return roll.SeverityError
 	}
 	return roll.SeverityUnspecified

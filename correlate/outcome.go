@@ -14,9 +14,9 @@ import (
 //   - A gRPC client span whose code is not OK is an error, and a gRPC server span whose code is UNKNOWN,
 //     DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE or DATA_LOSS.
 //   - A span with an HTTP status of 500 or more is an error.
-//   - A client span that is an error is cancelled instead, when the evidence is plain that its own side gave up: its code
-//     is CANCELLED, it was not reset by the other end, its pod was not being terminated, and its one server span has no
-//     error and went on after the client's had ended (open-telemetry/opentelemetry-go-contrib#2644).
+//   - A client span that is an error is cancelled instead, when the evidence is plain that its own side gave up: its
+//     code is CANCELLED, it was not reset by the other end, its pod was not being terminated, and its one server span
+//     has no error and went on after the client's had ended (open-telemetry/opentelemetry-go-contrib#2644).
 const OutcomePolicy = "semconv"
 
 // gRPC's codes (grpc/grpc doc/statuscodes.md).
@@ -26,8 +26,8 @@ const (
 	codeUnknown   = 2
 )
 
-// grpcCodes are the names by code, without underscores: gRPC's own, Go's (DeadlineExceeded) and Connect's (canceled) are
-// the same then.
+// grpcCodes are the names by code, without underscores: gRPC's own, Go's (DeadlineExceeded) and Connect's (canceled)
+// are the same then.
 var grpcCodes = map[string]int{
 	"OK": 0, "CANCELLED": 1, "CANCELED": 1, "UNKNOWN": 2, "INVALIDARGUMENT": 3, "DEADLINEEXCEEDED": 4, "NOTFOUND": 5,
 	"ALREADYEXISTS": 6, "PERMISSIONDENIED": 7, "RESOURCEEXHAUSTED": 8, "FAILEDPRECONDITION": 9, "ABORTED": 10,
@@ -35,9 +35,9 @@ var grpcCodes = map[string]int{
 }
 
 // RPCCode returns the gRPC status code of a span, and whether it says one. It reads rpc.grpc.status_code,
-// rpc.response.status_code, rpc.status_code and rpc.connect_rpc.error_code, as a number or a name; of several it takes
-// the first that is not OK. A code that gRPC does not know counts as UNKNOWN (2), as in gRPC itself. A span of another RPC
-// system (Dubbo's 20 is a success) has none.
+// rpc.response.status_code, rpc.status_code and rpc.connect_rpc.error_code, as a number or a name; of several it
+// takes the first that is not OK. A code that gRPC does not know counts as UNKNOWN (2), as in gRPC itself. A span of
+// another RPC system (Dubbo's 20 is a success) has none.
 func RPCCode(s *roll.Span) (code int, ok bool) {
 	f := scan(s.Attributes)
 	return f.rpcCode, f.hasRPC
@@ -148,7 +148,8 @@ func outcome(s *roll.Span, f *facts) roll.Outcome {
 // cancelledByClient reports whether it is plain that the client gave up by itself. A server that cancels its own work,
 // because it is told to stop, sends the same code, and then its span ends first.
 func (x *Index) cancelledByClient(client, server *roll.Span) bool {
-	if code, ok := RPCCode(client); !ok || code != codeCancelled || strings.Contains(client.StatusMessage, "RST_STREAM") {
+	code, ok := RPCCode(client)
+	if !ok || code != codeCancelled || strings.Contains(client.StatusMessage, "RST_STREAM") {
 		return false
 	}
 	if client.EndPhase != roll.PhaseServing && client.EndPhase != roll.PhaseStartup {

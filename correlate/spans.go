@@ -15,8 +15,9 @@ import (
 
 // Options are the knobs of an [Index].
 type Options struct {
-	// Skew is the greatest difference assumed between the clock of a span and those that stamped a pod's moments. Bounds
-	// are widened by it on both sides, so that a greater skew makes phases unsure and attributions none, never wrong.
+	// Skew is the greatest difference assumed between the clock of a span and those that stamped a pod's moments.
+	// Bounds are widened by it on both sides, so that a greater skew makes phases unsure and attributions none, never
+	// wrong.
 	Skew time.Duration
 }
 
@@ -98,7 +99,23 @@ func (x *Index) Phase(p *roll.Pod, t time.Time) roll.Phase {
 	if !ok {
 		return roll.PhaseUnknown
 	}
-	return x.phases[slot].at(nanos(t))
+	ph := &x.phases[slot]
+	return ph.phase[ph.index(nanos(t), 0)]
+}
+
+// Phases returns the first and the last phase that a pod of the index may have been in at t; they are the same exactly
+// when [Index.Phase] is sure. Both are PhaseUnknown for a pod that it does not hold.
+func (x *Index) Phases(p *roll.Pod, t time.Time) (first, last roll.Phase) {
+	if p == nil {
+		return roll.PhaseUnknown, roll.PhaseUnknown
+	}
+	slot, ok := x.byUID[p.UID]
+	if !ok {
+		return roll.PhaseUnknown, roll.PhaseUnknown
+	}
+	ph := &x.phases[slot]
+	b := ph.bounds[ph.index(nanos(t), 0)]
+	return order[b[0]], order[b[1]]
 }
 
 // Pod returns the pod of that UID, nil when the index holds none.
@@ -310,8 +327,8 @@ func (x *Index) named(namespace, name string) *lane {
 	return x.byName[namespace+"/"+name]
 }
 
-// instance reads namespace.pod.container, the service.instance.id that OpenTelemetry's semantic conventions (non-normative
-// Kubernetes attributes) derive. Neither a namespace's nor a container's name holds a dot.
+// instance reads namespace.pod.container, the service.instance.id that OpenTelemetry's semantic conventions
+// (non-normative Kubernetes attributes) derive. Neither a namespace's nor a container's name holds a dot.
 func (x *Index) instance(s string) *lane {
 	first, last := strings.IndexByte(s, '.'), strings.LastIndexByte(s, '.')
 	if first < 0 || first == last {
@@ -433,9 +450,9 @@ func newLane(claims []claim) *lane {
 	return l
 }
 
-// nameLane tells pods of one name apart. The API server lets a name be used again only once the old object is gone; the
-// old containers may outlive it (a forced deletion), so a pod may have emitted spans until its exit was seen, and without
-// that for ever. With no successor a name stays its pod's.
+// nameLane tells pods of one name apart. The API server lets a name be used again only once the old object is gone;
+// the old containers may outlive it (a forced deletion), so a pod may have emitted spans until its exit was seen, and
+// without that for ever. With no successor a name stays its pod's.
 func (x *Index) nameLane(slots []int32) *lane {
 	claims := make([]claim, len(slots))
 	for i, s := range slots {
@@ -450,9 +467,9 @@ func (x *Index) nameLane(slots []int32) *lane {
 	return newLane(claims)
 }
 
-// ipLane tells pods of one IP apart. A pod has its IP by the time it is Ready at the latest, and keeps it until its exit at
-// the earliest; a pod of the host network shares its IP with others, which shows when two have it at once: then it is
-// nobody's.
+// ipLane tells pods of one IP apart. A pod has its IP by the time it is Ready at the latest, and keeps it until its
+// exit at the earliest; a pod of the host network shares its IP with others, which shows when two have it at once:
+// then it is nobody's.
 func (x *Index) ipLane(slots []int32) *lane {
 	type tenure struct{ certain, free int64 } // has it from certain until free at least
 	tenures := make([]tenure, len(slots))
@@ -535,10 +552,11 @@ var order = [...]roll.Phase{
 type phases struct {
 	starts []int64
 	phase  []roll.Phase
+	bounds [][2]int8 // the first and last phase that are possible, by number
 }
 
-// newPhases precomputes a pod's phases. A moment has passed for certain from its Latest on, and may have from its Earliest
-// on; a moment that was not observed but may have been there leaves the phases around it unsure.
+// newPhases precomputes a pod's phases. A moment has passed for certain from its Latest on, and may have from its
+// Earliest on; a moment that was not observed but may have been there leaves the phases around it unsure.
 func newPhases(p *roll.Pod, skew int64) phases {
 	requested := p.Requested
 	if seen := p.DeletionSeen; !seen.IsZero() && !seen.Before(requested.Earliest) && seen.Before(requested.Latest) {
@@ -546,7 +564,7 @@ func newPhases(p *roll.Pod, skew int64) phases {
 	}
 	moments := [...]roll.Instant{{}, p.Created, p.Ready, requested, p.Signaled, p.Exited}
 	ends := ending(p)
-	at := func(t int64) roll.Phase {
+	at := func(t int64) [2]int8 {
 		var may [len(moments)]bool
 		lo, hi := 0, 0
 		for k := 1; k < len(moments); k++ {
@@ -569,10 +587,7 @@ func newPhases(p *roll.Pod, skew int64) phases {
 				hi = k
 			}
 		}
-		if lo == len(moments)-1 || lo == hi {
-			return order[lo]
-		}
-		return roll.PhaseUnsure
+		return [2]int8{int8(lo), int8(max(lo, hi))}
 	}
 
 	edges := make([]int64, 1, 2*len(moments))
@@ -585,35 +600,35 @@ func newPhases(p *roll.Pod, skew int64) phases {
 	slices.Sort(edges)
 	var ph phases
 	for _, e := range slices.Compact(edges) {
-		phase := at(e)
-		if k := len(ph.phase); k > 0 && ph.phase[k-1] == phase {
+		b := at(e)
+		if k := len(ph.bounds); k > 0 && ph.bounds[k-1] == b {
 			continue
 		}
-		ph.starts, ph.phase = append(ph.starts, e), append(ph.phase, phase)
+		phase := roll.PhaseUnsure
+		if b[0] == b[1] {
+			phase = order[b[0]]
+		}
+		ph.starts, ph.phase, ph.bounds = append(ph.starts, e), append(ph.phase, phase), append(ph.bounds, b)
 	}
 	return ph
 }
 
-func (ph *phases) at(t int64) roll.Phase {
-	p, _ := ph.during(t, t)
-	return p
+// index returns the last i with starts[i] ≤ t, which is not before from.
+func (ph *phases) index(t int64, from int) int {
+	for from+1 < len(ph.starts) && ph.starts[from+1] <= t {
+		from++
+	}
+	return from
 }
 
 // during returns the phases at start and at end, start ≤ end.
 func (ph *phases) during(start, end int64) (first, last roll.Phase) {
-	i := 0
-	for i+1 < len(ph.starts) && ph.starts[i+1] <= start {
-		i++
-	}
-	first = ph.phase[i]
-	for i+1 < len(ph.starts) && ph.starts[i+1] <= end {
-		i++
-	}
-	return first, ph.phase[i]
+	i := ph.index(start, 0)
+	return ph.phase[i], ph.phase[ph.index(end, i)]
 }
 
-// callTable finds client spans by trace and span id: an open-addressed hash table of indexes, seeded so that no choice of
-// ids makes it slow.
+// callTable finds client spans by trace and span id: an open-addressed hash table of indexes, seeded so that no
+// choice of ids makes it slow.
 type callTable struct {
 	seed  maphash.Seed
 	slots []callSlot

@@ -167,6 +167,10 @@ func TestPhaseOfTruth(t *testing.T) {
 			for k < len(truth) && truth[k] <= s {
 				k++
 			}
+			first, last := x.Phases(p, sec(s))
+			if lo, hi := slices.Index(order[:], first), slices.Index(order[:], last); k < lo || k > hi {
+				t.Fatalf("at %g s of %v: from %q to %q, in truth %q\n%+v", s, truth, first, last, order[k], p)
+			}
 			switch got := x.Phase(p, sec(s)); got {
 			case order[k]:
 				sure++
