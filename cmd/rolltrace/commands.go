@@ -11,5 +11,6 @@ func (a *app) commands() []*cobra.Command {
 		a.windowsCmd(),
 		a.reportCmd(),
 		a.assertionsCmd(),
+		a.demoCmd(),
 	}
 }
