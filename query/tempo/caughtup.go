@@ -45,7 +45,7 @@ func (c *Client) CaughtUp(ctx context.Context, end time.Time) (string, []roll.Ga
 			return rule + "; two counts of the last two minutes agree", nil
 		}
 		before = n
-		if err := sleep(ctx, pause); err != nil {
+		if err := sleep(ctx, c.pause); err != nil {
 			return rule, late("time ran out before two counts agreed")
 		}
 	}

@@ -54,6 +54,7 @@ type Client struct {
 	conn    *grpc.ClientConn
 	streams tempopb.StreamingQuerierClient
 	sem     chan struct{}
+	pause   time.Duration
 
 	oldTraces atomic.Bool // by id only at /api/traces
 	noGRPC    atomic.Bool // auto: searches go over HTTP
@@ -94,7 +95,7 @@ func New(opts Options) (*Client, error) {
 		t.DialContext = opts.Dial
 	}
 	c := &Client{
-		opts: opts, base: base, sem: make(chan struct{}, opts.Parallel),
+		opts: opts, base: base, pause: pause, sem: make(chan struct{}, opts.Parallel),
 		http: &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}
 	c.maxLimit.Store(262144) // max_result_limit

@@ -146,9 +146,10 @@ func (f *found) addSpan(trace roll.TraceID, s *tempopb.Span, full bool) (key, bo
 			}
 		default:
 			if i, ok := resourceAt[a.GetKey()]; ok {
-				resource.set(i, v, a.GetValue(), a.GetKey() == "service.name" && slices.Contains(f.services, "nil"))
+				service := a.GetKey() == "service.name"
+				resource.set(i, v, a.GetValue(), service, service && slices.Contains(f.services, "nil"))
 			} else if i, ok := spanAt[a.GetKey()]; ok {
-				attrs.set(i, v, a.GetValue(), false)
+				attrs.set(i, v, a.GetValue(), false, false)
 			}
 		}
 	}
@@ -171,9 +172,10 @@ type values struct {
 	text [32]string
 }
 
-// set notes a value. Tempo writes an absent attribute as the string "nil"; keepNil takes it for a name.
-func (v *values) set(i int, text string, any *commonpb.AnyValue, keepNil bool) {
-	if s, ok := any.GetValue().(*commonpb.AnyValue_StringValue); ok && s.StringValue == "nil" && !keepNil {
+// set notes a value. Tempo writes an absent attribute as the string "nil", and an absent service.name as "": service
+// says that it is that one, and keepNil that "nil" is taken for a name.
+func (v *values) set(i int, text string, any *commonpb.AnyValue, service, keepNil bool) {
+	if s, ok := any.GetValue().(*commonpb.AnyValue_StringValue); ok && (s.StringValue == "nil" && !keepNil || service && text == "") {
 		return
 	}
 	v.have |= 1 << i

@@ -307,7 +307,7 @@ func (s *session) window(ctx context.Context, w secs) error {
 			break
 		}
 		if look > 1 || len(lost) > 0 {
-			if err := sleep(ctx, pause); err != nil {
+			if err := sleep(ctx, s.c.pause); err != nil {
 				return err
 			}
 		}
@@ -355,11 +355,14 @@ func (s *session) counts(ctx context.Context, w secs) (n map[class]int, err erro
 	return n, err
 }
 
-// tally counts spans that start in w, by class.
-func tally(w secs, spans map[key]*roll.Span, times func(key) int) map[class]int {
+// tally counts spans that start in w, by class. Whether Tempo counts a span that starts at the very second that begins or
+// ends w depends on its version (v3.0 counts the end, not the beginning), so those are counted when edges is set.
+func tally(w secs, spans map[key]*roll.Span, edges bool, times func(key) int) map[class]int {
+	from, to := w.times()
 	out := map[class]int{}
 	for k, sp := range spans {
-		if t := sp.Start.Unix(); t >= w.from && t < w.to {
+		at, end := sp.Start.Compare(from), sp.Start.Compare(to)
+		if at > 0 && end < 0 || edges && (at == 0 || end == 0) {
 			out[class{sp.Kind, sp.Status}] += times(k)
 		}
 	}
@@ -371,7 +374,7 @@ func once(key) int { return 1 }
 // check holds what was found in w against the server's own count. seen is what searches found, f that and more.
 func (s *session) check(ctx context.Context, w secs, f *found, seen map[key]*roll.Span, bySpan bool, counted map[class]int, countErr error) error {
 	agrees := func() bool {
-		lo := tally(w, seen, once)
+		lo := tally(w, seen, false, once)
 		have := maps.Clone(f.spans)
 		s.mu.Lock()
 		for k, sp := range s.byID {
@@ -379,9 +382,9 @@ func (s *session) check(ctx context.Context, w secs, f *found, seen map[key]*rol
 				have[k] = sp
 			}
 		}
-		hi := tally(w, have, func(k key) int { return max(1+f.extra[k], s.rawByID[k]) })
+		hi := tally(w, have, true, func(k key) int { return max(1+f.extra[k], s.rawByID[k]) })
 		if !bySpan {
-			lo = tally(w, have, once) // searches may have lost fragments; by id nothing is
+			lo = tally(w, have, false, once) // searches may have lost fragments; by id nothing is
 		}
 		s.mu.Unlock()
 		for _, k := range []roll.SpanKind{roll.KindClient, roll.KindServer} {
@@ -397,7 +400,7 @@ func (s *session) check(ctx context.Context, w secs, f *found, seen map[key]*rol
 		if agrees() {
 			return nil
 		}
-		if err := sleep(ctx, pause); err != nil {
+		if err := sleep(ctx, s.c.pause); err != nil {
 			return err
 		}
 		if counted, countErr = s.counts(ctx, w); ctx.Err() != nil {
@@ -416,7 +419,7 @@ func (s *session) check(ctx context.Context, w secs, f *found, seen map[key]*rol
 	}
 	if countErr == nil {
 		if !agrees() {
-			s.windowGap(roll.GapCountMismatch, w, fmt.Sprintf("the server counts %d spans, %d were found", sum(counted), sum(tally(w, f.spans, once))))
+			s.windowGap(roll.GapCountMismatch, w, fmt.Sprintf("the server counts %d spans, %d were found", sum(counted), sum(tally(w, f.spans, false, once))))
 		}
 		return nil
 	}
