@@ -141,7 +141,8 @@ type WaiverUse struct {
 	Count     int    `json:"count"`
 }
 
-// ReadReport reads a report's JSON. A report of another schema, or that lacks a verdict, is an error.
+// ReadReport reads a report's JSON. A report of another schema, one that lacks a verdict, and one whose verdict is not the
+// worst of its results' is an error.
 func ReadReport(r io.Reader) (*Report, error) {
 	var rep Report
 	if err := json.NewDecoder(r).Decode(&rep); err != nil {
@@ -152,6 +153,13 @@ func ReadReport(r io.Reader) (*Report, error) {
 	}
 	if rep.Verdict < Pass || rep.Verdict > Fail {
 		return nil, fmt.Errorf("read report: it holds no verdict")
+	}
+	verdicts := make([]Verdict, len(rep.Results))
+	for i := range rep.Results {
+		verdicts[i] = rep.Results[i].Verdict
+	}
+	if w := Worst(verdicts...); w != rep.Verdict {
+		return nil, fmt.Errorf("read report: its verdict is %s, but that of its results is %s", rep.Verdict, w)
 	}
 	return &rep, nil
 }
