@@ -431,8 +431,8 @@ func mainServer(t *testing.T) (*Server, *Clock) {
 	return s, clock
 }
 
-// fragmentServer gets the spans of the captured trace one by one, as they ended, and cuts it where the real one did: so
-// the first fragment is the one that the captured search shows.
+// fragmentServer gets the spans of the captured trace in the rhythm in which the real one got them: so it cuts the trace
+// where that did, and loses the same half of the error spans.
 func fragmentServer(t *testing.T) (*Server, *Clock) {
 	t.Helper()
 	trace := capturedTrace(t, "frag_trace_v2")
@@ -452,14 +452,12 @@ func fragmentServer(t *testing.T) (*Server, *Clock) {
 		}
 	}
 	slices.SortFunc(all, func(a, b timed) int { return int(int64(a.end) - int64(b.end)) })
-	const firstStart, firstMillis = 1796097992439488582, 34807
-	cut := time.Unix(0, firstStart).Add((firstMillis + 500) * time.Millisecond)
-	clock := NewClock(cut.Add(-40 * time.Second))
+	// They were pushed two every 2 s and a bit: so the trace was cut when it was 30 s old, and again after 35 s.
+	clock := NewClock(time.Unix(0, int64(all[0].end)))
 	s := start(t, Options{Now: clock.Now})
-	s.Push() // the flush period counts from the tenant's first push
-	for _, one := range all {
-		clock.Set(time.Unix(0, int64(one.end)))
-		s.Push(one.rs)
+	for i := 0; i < len(all); i += 2 {
+		s.Push(all[i].rs, all[i+1].rs)
+		clock.Advance(2020 * time.Millisecond)
 	}
 	clock.Advance(time.Minute)
 	return s, clock
