@@ -44,6 +44,8 @@ const (
 	settle = 36 * time.Second
 	// pause lies between two looks that should agree: the live store's flush period.
 	pause = 5 * time.Second
+	// backoff is the wait before the first retry; it doubles, up to 10 s.
+	backoff = 500 * time.Millisecond
 )
 
 // Client is a [query.Traces] over Tempo. Close it.
@@ -54,7 +56,8 @@ type Client struct {
 	conn    *grpc.ClientConn
 	streams tempopb.StreamingQuerierClient
 	sem     chan struct{}
-	pause   time.Duration
+	pause   time.Duration // between two looks
+	backoff time.Duration // before the first retry
 
 	oldTraces atomic.Bool // by id only at /api/traces
 	noGRPC    atomic.Bool // auto: searches go over HTTP
@@ -95,7 +98,7 @@ func New(opts Options) (*Client, error) {
 		t.DialContext = opts.Dial
 	}
 	c := &Client{
-		opts: opts, base: base, pause: pause, sem: make(chan struct{}, opts.Parallel),
+		opts: opts, base: base, pause: pause, backoff: backoff, sem: make(chan struct{}, opts.Parallel),
 		http: &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}
 	c.maxLimit.Store(262144) // max_result_limit
@@ -295,7 +298,7 @@ func (c *Client) discardGaps(ctx context.Context) []roll.Gap {
 // retry runs a request again while that can help: after a refusal with growing, jittered waits, as Retry-After says when
 // it does; after a broken answer soon.
 func (c *Client) retry(ctx context.Context, f func() error) error {
-	wait := 500 * time.Millisecond
+	wait := c.backoff
 	for n := 0; ; n++ {
 		err := f()
 		if err == nil || ctx.Err() != nil {

@@ -57,7 +57,7 @@ func (f *fake) client(t *testing.T, change ...func(*Options)) *Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.pause = time.Millisecond
+	c.pause, c.backoff = time.Millisecond, time.Millisecond
 	t.Cleanup(func() { c.Close() })
 	return c
 }
