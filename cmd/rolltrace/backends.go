@@ -189,6 +189,14 @@ func (b *backendFlags) openFiles(a *app) (query.Traces, func(), error) {
 	return otlp.New(sources...), func() {}, nil
 }
 
+// hint is the next step when the backend could not be asked.
+func (b *backendFlags) hint() string {
+	if len(b.spans) > 0 {
+		return "--spans wants files of OTLP JSON lines, as the OpenTelemetry Collector's file exporter writes them"
+	}
+	return "check --addr, --path-prefix, --org-id and the credentials; GET /ready below that address answers 'ready' on a Tempo"
+}
+
 // readCloser closes what a reader reads from.
 type readCloser struct {
 	io.Reader

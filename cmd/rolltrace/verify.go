@@ -135,7 +135,7 @@ func (a *app) runVerify(ctx context.Context, o *verifyOptions) error {
 	case err != nil && errors.Is(context.Cause(ctx), errTimeout):
 		return withHint(fmt.Errorf("verify %s: %w", o.recording, errTimeout), "give it more time with --timeout, or check that %s answers", traces.Address())
 	case err != nil:
-		return withHint(fmt.Errorf("verify %s: %w", o.recording, err), "check the address and the credentials of %s", traces.Name())
+		return withHint(fmt.Errorf("verify %s: %w", o.recording, err), "%s", o.backend.hint())
 	}
 	return a.writeReport(o.format, rep)
 }
