@@ -23,6 +23,7 @@ type watcher struct {
 	rv     string
 	last   time.Time // of receipt
 	cut    time.Time // when the interruption that lasts was noticed; zero without one
+	again  time.Time // when the latest stream was opened
 	from   time.Time // of that interruption: last, as it was then
 	reason string
 }
@@ -51,6 +52,9 @@ func (w *watcher) run(ctx context.Context) {
 		case err == nil:
 			w.opened()
 			begin := w.r.now()
+			w.mu.Lock()
+			w.again = begin
+			w.mu.Unlock()
 			var events bool
 			if events, relist = w.read(ctx, body); events || w.r.now().Sub(begin) > steady {
 				b.reset()
@@ -155,8 +159,7 @@ func (w *watcher) resumed() {
 	if w.cut.IsZero() {
 		return
 	}
-	at := w.r.now()
-	if at.Sub(w.cut) >= w.r.t.lateAfter {
+	if at := w.r.now(); w.again.Sub(w.cut) >= w.r.t.lateAfter {
 		w.r.writeLine(roll.Line{ReceivedAt: at, Gap: &roll.WatchGap{
 			Resource: w.resource, Reason: w.reason, From: w.from, To: at, Lossless: true,
 		}})
