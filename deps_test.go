@@ -16,6 +16,7 @@ const module = "github.com/rolltrace/rolltrace"
 // third-party modules. DO NOT CHANGE THIS TABLE TO FIX A BUILD: change the build, or argue the policy first.
 var allowed = map[string]struct{ ours, heavy []string }{
 	"roll":                      {},
+	"roll/rolltest":             {ours: []string{"roll"}},
 	"record":                    {ours: []string{"roll"}, heavy: []string{"k8s.io"}},
 	"query":                     {ours: []string{"roll"}},
 	"query/otlpspan":            {ours: []string{"roll"}, heavy: []string{"otlp"}},
