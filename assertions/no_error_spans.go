@@ -35,30 +35,39 @@ func checkNoErrorSpans(ev *Evidence, p Params) Outcome {
 		out.Summary = "no client or server span"
 		return out
 	}
-	type call struct {
-		trace  roll.TraceID
-		parent roll.SpanID
-	}
-	served := map[call]bool{}
-	var client, server int
-	for i := range ev.Spans {
-		switch s := &ev.Spans[i]; s.Kind {
-		case roll.KindServer:
-			server++
-			served[call{s.TraceID, s.ParentID}] = true
-		case roll.KindClient:
-			client++
-		}
-	}
-	byStatus := 0
+	var client, server, byStatus int
+	failed := map[rpcCall]bool{} // the failed calls of clients → whether a server span shows them
 	for i := range ev.Spans {
 		s := &ev.Spans[i]
-		if s.Status == roll.StatusError {
-			byStatus++
-		} else if s.Outcome != roll.OutcomeError {
+		switch s.Kind {
+		case roll.KindServer:
+			server++
+		case roll.KindClient:
+			client++
+			if isError(s) {
+				failed[rpcCall{s.TraceID, s.SpanID}] = false
+			}
+		}
+	}
+	if len(failed) > 0 {
+		for i := range ev.Spans {
+			s := &ev.Spans[i]
+			if c := (rpcCall{s.TraceID, s.ParentID}); s.Kind == roll.KindServer {
+				if _, ok := failed[c]; ok {
+					failed[c] = true
+				}
+			}
+		}
+	}
+	for i := range ev.Spans {
+		s := &ev.Spans[i]
+		if !isError(s) {
 			continue
 		}
-		out.Findings = append(out.Findings, spanFinding(ev, s, served[call{s.TraceID, s.SpanID}], p.Skew))
+		if s.Status == roll.StatusError {
+			byStatus++
+		}
+		out.Findings = append(out.Findings, spanFinding(ev, s, failed[rpcCall{s.TraceID, s.SpanID}], p.Skew))
 	}
 	out.Summary = fmt.Sprintf("%s and %s, %d with error status",
 		plural(client, "client span"), plural(server, "server span"), byStatus)
@@ -66,6 +75,16 @@ func checkNoErrorSpans(ev *Evidence, p Params) Outcome {
 		out.Summary += fmt.Sprintf(", %d more in error by the code of the call", n)
 	}
 	return out
+}
+
+// rpcCall is one call: its client span, or the parent of its server span.
+type rpcCall struct {
+	trace roll.TraceID
+	span  roll.SpanID
+}
+
+func isError(s *roll.Span) bool {
+	return s.Status == roll.StatusError || s.Outcome == roll.OutcomeError
 }
 
 func noSpans(ev *Evidence, detail string) roll.Gap {

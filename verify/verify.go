@@ -276,11 +276,19 @@ func minTime(a, b time.Time) time.Time {
 	return a
 }
 
-// gather copies the spans of one window, so that checks see nothing else.
+// gather returns the spans of one window, and nothing else: as a part of all spans where they lie side by side, which they
+// do unless windows overlap or a span is long, else as a copy.
 func gather(spans []roll.Span, indices []int32) []roll.Span {
-	out := make([]roll.Span, len(indices))
-	for i, n := range indices {
-		out[i] = spans[n]
+	n := len(indices)
+	if n == 0 {
+		return nil
+	}
+	if first, last := int(indices[0]), int(indices[n-1]); last-first == n-1 {
+		return spans[first : last+1 : last+1]
+	}
+	out := make([]roll.Span, n)
+	for i, k := range indices {
+		out[i] = spans[k]
 	}
 	return out
 }
