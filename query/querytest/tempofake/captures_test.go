@@ -431,8 +431,8 @@ func mainServer(t *testing.T) (*Server, *Clock) {
 	return s, clock
 }
 
-// fragmentServer gets the spans of the captured trace in the rhythm in which the real one got them: so it cuts the trace
-// where that did, and loses the same half of the error spans.
+// fragmentServer gets the spans of the captured trace in the rhythm in which the real one got them: so it cuts the
+// trace where that did, and loses the same half of the error spans.
 func fragmentServer(t *testing.T) (*Server, *Clock) {
 	t.Helper()
 	trace := capturedTrace(t, "frag_trace_v2")
@@ -446,7 +446,8 @@ func fragmentServer(t *testing.T) (*Server, *Clock) {
 			for _, sp := range ss.GetSpans() {
 				one := &tracepb.ScopeSpans{Scope: ss.GetScope(), Spans: []*tracepb.Span{sp}}
 				all = append(all, timed{
-					&tracepb.ResourceSpans{Resource: rs.GetResource(), ScopeSpans: []*tracepb.ScopeSpans{one}}, sp.GetEndTimeUnixNano(),
+					&tracepb.ResourceSpans{Resource: rs.GetResource(), ScopeSpans: []*tracepb.ScopeSpans{one}},
+					sp.GetEndTimeUnixNano(),
 				})
 			}
 		}

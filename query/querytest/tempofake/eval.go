@@ -120,7 +120,8 @@ func (b *binary) compare(l, r value) tri {
 		c = cmp.Compare(float64(l.n), r.f)
 	case l.typ == r.typ && (l.typ == typeString || l.typ == typeStatus || l.typ == typeKind):
 		c = strings.Compare(l.text, r.text)
-	case l.typ == r.typ && l.typ != typeOther, l.typ.numeric() && r.typ.numeric() && (l.typ == typeDuration || r.typ == typeDuration):
+	case l.typ == r.typ && l.typ != typeOther,
+		l.typ == typeDuration && r.typ == typeInt, l.typ == typeInt && r.typ == typeDuration:
 		c = cmp.Compare(l.n, r.n)
 	default:
 		return no

@@ -352,8 +352,8 @@ func (s *Server) serveBuildInfo(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", typeJSON)
-	fmt.Fprintf(w, `{"version":%q,"revision":"1900ed7bb5","branch":"HEAD","buildUser":"","buildDate":"","goVersion":"go1.26.8"}`+"\n",
-		s.o.Version)
+	fmt.Fprintf(w, `{"version":%q,"revision":"1900ed7bb5","branch":"HEAD","buildUser":"","buildDate":"",`+
+		`"goVersion":"go1.26.8"}`+"\n", s.o.Version)
 }
 
 func (s *Server) serveMetrics(w http.ResponseWriter, _ *http.Request) {
@@ -457,7 +457,8 @@ func readBody(r *http.Request) ([]byte, error) {
 	return out, err
 }
 
-// unmarshalOTLPJSON reads OTLP's JSON, which is protobuf's but for ids in hex (OTLP specification, JSON Protobuf Encoding).
+// unmarshalOTLPJSON reads OTLP's JSON, which is protobuf's but for ids in hex (OTLP specification, JSON Protobuf
+// Encoding).
 func unmarshalOTLPJSON(body []byte, into proto.Message) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()

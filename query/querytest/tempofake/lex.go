@@ -83,7 +83,8 @@ var (
 		"rate",
 	}
 	operators = []string{
-		"&&", "||", "!=", "=~", "!~", "<=", ">=", "{", "}", "(", ")", ",", "|", "=", "<", ">", "!", "+", "-", "*", "/", "%", "^",
+		"&&", "||", "!=", "=~", "!~", "<=", ">=",
+		"{", "}", "(", ")", ",", "|", "=", "<", ">", "!", "+", "-", "*", "/", "%", "^",
 	}
 	attributeScopes = map[string]scope{
 		"span": scopeSpan, "resource": scopeResource, "event": scopeEvent, "instrumentation": scopeInstrumentation,

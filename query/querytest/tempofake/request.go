@@ -20,11 +20,11 @@ var errTimeout = &apiError{
 
 // searchParams are the parameters of a search as they came; has says which did.
 type searchParams struct {
-	query              string
-	start, end         int64
-	hasStart, hasEnd   bool
-	limit, spss        int
-	hasLimit, hasQuery bool
+	query            string
+	start, end       int64
+	hasStart, hasEnd bool
+	limit, spss      int
+	hasLimit         bool
 }
 
 func (s *Server) searchRequest(p searchParams, now time.Time) (*searchRequest, error) {
@@ -74,7 +74,9 @@ func (s *Server) searchRequest(p searchParams, now time.Time) (*searchRequest, e
 }
 
 // metricsRequest checks and clamps a metrics query; step is 0 for an instant one, in nanoseconds.
-func (s *Server) metricsRequest(text string, start, end, step uint64, ranged bool, now time.Time) (*metricsRequest, error) {
+func (s *Server) metricsRequest(
+	text string, start, end, step uint64, ranged bool, now time.Time,
+) (*metricsRequest, error) {
 	q, err := parseQuery(text)
 	if err != nil {
 		return nil, badRequest("compiling query: %v", err)
@@ -135,7 +137,8 @@ func nanos(t time.Time) uint64 { return uint64(max(0, t.UnixNano())) }
 func parseTraceID(text string) (traceID, error) {
 	for i, c := range text {
 		if !strings.ContainsRune("0123456789abcdefABCDEF", c) {
-			return traceID{}, badRequest("trace IDs can only contain hex characters: invalid character '%c' at position %d", c, i+1)
+			return traceID{}, badRequest(
+				"trace IDs can only contain hex characters: invalid character '%c' at position %d", c, i+1)
 		}
 	}
 	if len(text) > 32 {

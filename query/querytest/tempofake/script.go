@@ -197,7 +197,9 @@ func (f Fault) now(clock func() time.Time) time.Time {
 }
 
 // spoilSearch changes the traces of one message.
-func (f Fault) spoilSearch(traces []*tempopb.TraceSearchMetadata, m *tempopb.SearchMetrics) []*tempopb.TraceSearchMetadata {
+func (f Fault) spoilSearch(
+	traces []*tempopb.TraceSearchMetadata, m *tempopb.SearchMetrics,
+) []*tempopb.TraceSearchMetadata {
 	switch f.kind {
 	case faultUnfinished:
 		m.TotalJobs++

@@ -76,8 +76,8 @@ func overlapping(blocks []block, start, end int64) []block {
 	return out
 }
 
-// A combiner unites the answers about a trace, as pkg/traceql/combine.go does: by the identity of its span sets, which is
-// what by() said of them. Of two with one identity the one with more matches stays, the other is lost.
+// A combiner unites the answers about a trace, as pkg/traceql/combine.go does: by the identity of its span sets,
+// which is what by() said of them. Of two with one identity the one with more matches stays, the other is lost.
 type combiner struct {
 	limit      int
 	mostRecent bool
@@ -153,7 +153,10 @@ func (c *combiner) take(all bool) []*tempopb.TraceSearchMetadata {
 	}
 	clear(c.changed)
 	slices.SortFunc(out, func(a, b *tempopb.TraceSearchMetadata) int {
-		return cmp.Or(cmp.Compare(b.GetStartTimeUnixNano(), a.GetStartTimeUnixNano()), strings.Compare(a.GetTraceID(), b.GetTraceID()))
+		return cmp.Or(
+			cmp.Compare(b.GetStartTimeUnixNano(), a.GetStartTimeUnixNano()),
+			strings.Compare(a.GetTraceID(), b.GetTraceID()),
+		)
 	})
 	if c.mostRecent && len(out) > c.limit {
 		out = out[:c.limit]
@@ -407,7 +410,8 @@ func (r *metricsRequest) timeSeries(all []*series) []*tempopb.TimeSeries {
 		ts := &tempopb.TimeSeries{Labels: r.labelsOf(s)}
 		for i, n := range s.counts {
 			at := r.start + uint64(i)*r.step
-			ts.Samples = append(ts.Samples, &tempopb.Sample{TimestampMs: int64(at / uint64(time.Millisecond)), Value: r.scale(n)})
+			sample := &tempopb.Sample{TimestampMs: int64(at / uint64(time.Millisecond)), Value: r.scale(n)}
+			ts.Samples = append(ts.Samples, sample)
 		}
 		out = append(out, ts)
 	}

@@ -82,8 +82,8 @@ func (f *fragment) hexID() string {
 	return s
 }
 
-// A nestedSet numbers the spans of a fragment by walking its tree: parent is the parent's left, -1 at a root, 0 when the
-// parent is not in the fragment.
+// A nestedSet numbers the spans of a fragment by walking its tree: parent is the parent's left, -1 at a root, 0 when
+// the parent is not in the fragment.
 type nestedSet struct{ left, right, parent int64 }
 
 func (f *fragment) nested(sp *span) nestedSet {

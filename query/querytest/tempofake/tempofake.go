@@ -1,33 +1,34 @@
-// Package tempofake is a stand-in for Grafana Tempo 3.0.3 (single binary, default limits) in one process: it serves the
-// same HTTP and gRPC query surface, and takes OTLP, with the limits and the silent faults that the real one has. Tests
-// use it to prove that a client notices each of them; the demo uses it as its store.
+// Package tempofake is a stand-in for Grafana Tempo 3.0.3 (single binary, default limits) in one process: it serves
+// the same HTTP and gRPC query surface, and takes OTLP, with the limits and the silent faults that the real one has.
+// Tests use it to prove that a client notices each of them; the demo uses it as its store.
 //
 // What it reproduces, each by the name of the field of [Options] that turns it off or moves it:
 //
 //   - A trace whose spans arrive over more than TraceIdle (5 s) or TraceLive (30 s) is stored as several fragments. A
-//     search answers with the fragment that has the most matches and drops the others without a word, unless by() tells
-//     the span sets apart (pkg/traceql/combine.go). Metrics and lookup by id see all (NoFragments).
+//     search answers with the fragment that has the most matches and drops the others without a word, unless by()
+//     tells the span sets apart (pkg/traceql/combine.go). Metrics and lookup by id see all (NoFragments).
 //   - Search and metrics read blocks, not live traces: spans are found 5 to 10 s after they came, or up to 35 s for a
 //     trace that keeps growing. By id they are found at once.
-//   - The end of every query is clamped to now-QueryEndCutoff (30 s); a search that starts later still gets now-15min as
-//     its start. Ranges are whole seconds and select fragments that overlap, not spans.
-//   - A block's time range is clamped to TimeRangeSlack (2 min) around the arrival: older spans are found by id, hardly by
-//     time, and never counted (NoLateSpanClamp).
-//   - 20 traces unless limit is given, at most 262,144; 3 spans per span set unless spss is given, at most 100, and 0 is
-//     3. Only matched tells.
-//   - select() answers "nil" for missing attributes with a column of their own and nothing for others, drops scopes, and
-//     gives one event of several. Trace ids have no leading zeros.
-//   - What is over MaxBytesPerTrace or MaxLiveTraces is dropped at ingest and answered OK; tempo_discarded_spans_total
-//     on /metrics moves. A span that comes twice is stored twice.
-//   - An answer of a search job over MaxResponseBytes (16 MiB) is a 500, APITimeout a 503, a full queue a 429; a wrong
-//     tenant is empty, none is a 401.
+//   - The end of every query is clamped to now-QueryEndCutoff (30 s); a search that starts later still gets now-15min
+//     as its start. Ranges are whole seconds and select fragments that overlap, not spans.
+//   - A block's time range is clamped to TimeRangeSlack (2 min) around the arrival: older spans are found by id,
+//     hardly by time, and never counted (NoLateSpanClamp).
+//   - 20 traces unless limit is given, at most 262,144; 3 spans per span set unless spss is given, at most 100, and 0
+//     is 3. Only matched tells.
+//   - select() answers "nil" for missing attributes with a column of their own and nothing for others, drops scopes,
+//     and gives one event of several. Trace ids have no leading zeros.
+//   - What is over MaxBytesPerTrace or MaxLiveTraces is dropped at ingest and answered OK;
+//     tempo_discarded_spans_total on /metrics moves. A span that comes twice is stored twice.
+//   - An answer of a search job over MaxResponseBytes (16 MiB) is a 500, APITimeout a 503, a full queue a 429; a
+//     wrong tenant is empty, none is a 401.
 //
-// Where it is simpler than the real one: one process without goroutines of its own, so that time passes in the store only
-// when it is used; blocks stay in memory, are never compacted unless [Server.Compact] is called, and are both "live" and
-// "backend", chosen by the 15 min of query_backend_after. OTLP is taken on the ports of the queries. TraceQL is the part
-// that a client of spans needs: filters, select, by, count, count_over_time and rate; a query that Tempo knows and this
-// package does not is answered 400 "tempofake: ... is not supported". A filter on span:id, which the real one answers
-// strangely, works. The order of attributes and traces, which is random in the real one, is fixed.
+// Where it is simpler than the real one: one process without goroutines of its own, so that time passes in the store
+// only when it is used; blocks stay in memory, are never compacted unless [Server.Compact] is called, and are both
+// "live" and "backend", chosen by the 15 min of query_backend_after. OTLP is taken on the ports of the queries.
+// TraceQL is the part that a client of spans needs: filters, select, by, count, count_over_time and rate; a query
+// that Tempo knows and this package does not is answered 400 "tempofake: ... is not supported". A filter on span:id,
+// which the real one answers strangely, works. The order of attributes and traces, which is random in the real one,
+// is fixed.
 package tempofake
 
 import (
@@ -265,8 +266,8 @@ func (s *Server) each(f func(*tenant, time.Time)) {
 	}
 }
 
-// LowerMaxBytesPerTrace changes the limit for reading alone, as an override does that comes after the trace: by id it is
-// then answered 422 (v1) or PARTIAL (v2).
+// LowerMaxBytesPerTrace changes the limit for reading alone, as an override does that comes after the trace: by id it
+// is then answered 422 (v1) or PARTIAL (v2).
 func (s *Server) LowerMaxBytesPerTrace(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

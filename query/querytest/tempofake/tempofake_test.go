@@ -69,7 +69,9 @@ func (r *rig) span(traceNo, id byte) {
 }
 
 // search asks over gRPC and puts the deltas together, as a client must.
-func (r *rig) search(req *tempopb.SearchRequest) (traces map[string]*tempopb.TraceSearchMetadata, messages int, err error) {
+func (r *rig) search(
+	req *tempopb.SearchRequest,
+) (traces map[string]*tempopb.TraceSearchMetadata, messages int, err error) {
 	r.t.Helper()
 	if req.GetEnd() == 0 {
 		req.Start, req.End = uint32(t0.Add(-time.Hour).Unix()), uint32(r.clock.Now().Unix())
@@ -489,10 +491,11 @@ func TestTooLargeByID(t *testing.T) {
 		r.span(1, i)
 	}
 	r.LowerMaxBytesPerTrace(500)
-	if code, body := r.get(fmt.Sprintf("/api/traces/%x", trace(1))); code != 422 || !strings.Contains(body, "max bytes: 500") {
+	code, body := r.get(fmt.Sprintf("/api/traces/%x", trace(1)))
+	if code != 422 || !strings.Contains(body, "max bytes: 500") {
 		t.Errorf("v1: %d %s", code, body)
 	}
-	_, body := r.get(fmt.Sprintf("/api/v2/traces/%x", trace(1)))
+	_, body = r.get(fmt.Sprintf("/api/v2/traces/%x", trace(1)))
 	var got tempopb.TraceByIDResponse
 	if err := protojson.Unmarshal([]byte(body), &got); err != nil {
 		t.Fatal(err)
@@ -617,9 +620,10 @@ func TestScript(t *testing.T) {
 		t.Errorf("lost: %s", body)
 	}
 	r.Script(Metrics, Lose(1), DuplicateSpans())
-	if a, b, c := r.count("{} | count_over_time()"), r.count("{} | count_over_time()"), r.count("{} | count_over_time()"); a != 7 ||
-		b != 16 || c != 8 {
-		t.Errorf("counts %v %v %v", a, b, c)
+	for _, want := range []float64{7, 16, 8} {
+		if got := r.count("{} | count_over_time()"); got != want {
+			t.Errorf("count %v, want %v", got, want)
+		}
 	}
 	r.Script(TraceByID, PartialTrace())
 	if _, body := r.get(fmt.Sprintf("/api/v2/traces/%x", trace(1))); !strings.Contains(body, `"status":"PARTIAL"`) {
@@ -716,7 +720,8 @@ func TestOTLPOverHTTP(t *testing.T) {
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Options{})
-	if _, _, err := r.search(&tempopb.SearchRequest{Query: "{}", Start: 1_799_999_000, End: 1_799_999_500, Limit: 7}); err != nil {
+	req := &tempopb.SearchRequest{Query: "{}", Start: 1_799_999_000, End: 1_799_999_500, Limit: 7}
+	if _, _, err := r.search(req); err != nil {
 		t.Fatal(err)
 	}
 	r.get("/api/traces/abc?start=1")

@@ -295,8 +295,8 @@ type query struct {
 	wanted []*wantedAttribute
 }
 
-// A wantedAttribute is carried when it was selected or grouped by, or else when one of the conditions on it holds: Tempo
-// reads no other values from its blocks.
+// A wantedAttribute is carried when it was selected or grouped by, or else when one of the conditions on it holds:
+// Tempo reads no other values from its blocks.
 type wantedAttribute struct {
 	attr       attribute
 	selected   bool
