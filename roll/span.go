@@ -204,7 +204,7 @@ type Span struct {
 	StatusMessage string
 	Resource      *Resource // never nil
 	Attributes    Attributes
-	Events        []SpanEvent
+	Events        []SpanEvent // in order of time
 
 	// Pod is the pod that emitted the span, nil when it is not known; Attribution says how it was found.
 	Pod         *Pod

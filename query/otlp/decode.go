@@ -35,6 +35,7 @@ type decoder struct {
 	strings   [1 << 12]string // one slot a hash: repeated strings are stored once
 	seed      maphash.Seed
 	scratch   []byte
+	sp        roll.Span // the span being read
 }
 
 func newDecoder() *decoder {
@@ -51,8 +52,8 @@ func (d *decoder) line(b []byte) error {
 		return kindError(&d.dec, "object")
 	}
 	found, other := false, false
-	err := object(&d.dec, d, func(name string) error {
-		switch name {
+	err := object(&d.dec, func(name []byte) error {
+		switch string(name) {
 		case "resourceSpans", "resource_spans":
 			found = true
 			return array(&d.dec, func() error { return d.resourceSpans(b) })
@@ -78,8 +79,8 @@ func (d *decoder) line(b []byte) error {
 func (d *decoder) resourceSpans(b []byte) error {
 	var res *roll.Resource
 	var late [][]byte // scopeSpans that came before the resource
-	err := object(&d.dec, d, func(name string) error {
-		switch name {
+	err := object(&d.dec, func(name []byte) error {
+		switch string(name) {
 		case "resource":
 			raw, err := raw(&d.dec, b)
 			if err != nil {
@@ -118,8 +119,8 @@ func (d *decoder) scopeSpans(b, raw []byte, res *roll.Resource) error {
 		b, dec = raw, jsontext.NewDecoder(bytes.NewBuffer(raw), lenient)
 	}
 	return array(dec, func() error {
-		return object(dec, d, func(name string) error {
-			if name != "spans" {
+		return object(dec, func(name []byte) error {
+			if string(name) != "spans" {
 				return dec.SkipValue()
 			}
 			return array(dec, func() error { return d.span(dec, b, res) })
@@ -133,8 +134,8 @@ func (d *decoder) resource(raw []byte) (*roll.Resource, error) {
 	}
 	res := &roll.Resource{}
 	d.inner.Reset(bytes.NewBuffer(raw), lenient)
-	err := object(&d.inner, d, func(name string) (err error) {
-		if name != "attributes" {
+	err := object(&d.inner, func(name []byte) (err error) {
+		if string(name) != "attributes" {
 			return d.inner.SkipValue()
 		}
 		res.Attributes, err = d.attributes(&d.inner)
@@ -151,7 +152,8 @@ func (d *decoder) resource(raw []byte) (*roll.Resource, error) {
 }
 
 func (d *decoder) span(dec *jsontext.Decoder, b []byte, res *roll.Resource) error {
-	sp := roll.Span{Resource: res}
+	d.sp = roll.Span{Resource: res}
+	sp := &d.sp
 	var start, end uint64
 	var attrs, events []byte
 	var hasTrace, hasSpan bool
@@ -161,8 +163,8 @@ func (d *decoder) span(dec *jsontext.Decoder, b []byte, res *roll.Resource) erro
 			bad = err
 		}
 	}
-	err := object(dec, d, func(name string) (err error) {
-		switch name {
+	err := object(dec, func(name []byte) (err error) {
+		switch string(name) {
 		case "traceId", "trace_id":
 			hasTrace = true
 			return d.id(dec, sp.TraceID[:], "trace id", spoil)
@@ -193,8 +195,8 @@ func (d *decoder) span(dec *jsontext.Decoder, b []byte, res *roll.Resource) erro
 			events, err = raw(dec, b)
 			return err
 		case "status":
-			return object(dec, d, func(name string) (err error) {
-				switch name {
+			return object(dec, func(name []byte) (err error) {
+				switch string(name) {
 				case "code":
 					c, err := d.enum(dec, codeNames, "status code", int64(roll.StatusError), spoil)
 					if c < int64(roll.StatusUnset) || c > int64(roll.StatusError) {
@@ -221,10 +223,10 @@ func (d *decoder) span(dec *jsontext.Decoder, b []byte, res *roll.Resource) erro
 	if !hasSpan || bad == nil && sp.SpanID.IsZero() {
 		spoil(errors.New("span id is zero"))
 	}
-	if err := otlpspan.Place(&sp, start, end); err != nil {
+	if err := otlpspan.Place(sp, start, end); err != nil {
 		spoil(err)
 	}
-	if !d.want(&sp, bad) || bad != nil {
+	if !d.want(sp, bad) || bad != nil {
 		return nil
 	}
 	if len(attrs) > 2 {
@@ -239,15 +241,15 @@ func (d *decoder) span(dec *jsontext.Decoder, b []byte, res *roll.Resource) erro
 			return err
 		}
 	}
-	d.got(&sp)
+	d.got(sp)
 	return nil
 }
 
 func (d *decoder) events(dec *jsontext.Decoder) (out []roll.SpanEvent, err error) {
 	err = array(dec, func() error {
 		var e roll.SpanEvent
-		err := object(dec, d, func(name string) (err error) {
-			switch name {
+		err := object(dec, func(name []byte) (err error) {
+			switch string(name) {
 			case "name":
 				e.Name, err = d.str(dec)
 			case "timeUnixNano", "time_unix_nano":
@@ -264,6 +266,7 @@ func (d *decoder) events(dec *jsontext.Decoder) (out []roll.SpanEvent, err error
 		out = append(out, e)
 		return err
 	})
+	otlpspan.SortEvents(out)
 	return out, err
 }
 
@@ -272,8 +275,8 @@ func (d *decoder) attributes(dec *jsontext.Decoder) (roll.Attributes, error) {
 	out := roll.Attributes(buf[:0])
 	err := array(dec, func() error {
 		var a roll.Attribute
-		err := object(dec, d, func(name string) (err error) {
-			switch name {
+		err := object(dec, func(name []byte) (err error) {
+			switch string(name) {
 			case "key":
 				a.Key, err = d.str(dec)
 			case "value":
@@ -295,8 +298,8 @@ func (d *decoder) attributes(dec *jsontext.Decoder) (roll.Attributes, error) {
 
 // value reads an AnyValue as text.
 func (d *decoder) value(dec *jsontext.Decoder) (text string, err error) {
-	err = object(dec, d, func(name string) (err error) {
-		switch name {
+	err = object(dec, func(name []byte) (err error) {
+		switch string(name) {
 		case "stringValue", "string_value":
 			text, err = d.str(dec)
 			return err
@@ -335,11 +338,11 @@ func (d *decoder) value(dec *jsontext.Decoder) (text string, err error) {
 const maxDepth = 64
 
 // any reads the member name of an AnyValue; nil for an unknown one.
-func (d *decoder) any(dec *jsontext.Decoder, name string, depth int) (*commonpb.AnyValue, error) {
+func (d *decoder) any(dec *jsontext.Decoder, name []byte, depth int) (*commonpb.AnyValue, error) {
 	if depth > maxDepth {
 		return nil, errors.New("attribute value nested too deeply")
 	}
-	switch name {
+	switch string(name) {
 	case "stringValue", "string_value":
 		s, err := d.str(dec)
 		return &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: s}}, err
@@ -377,7 +380,7 @@ func (d *decoder) any(dec *jsontext.Decoder, name string, depth int) (*commonpb.
 		return &commonpb.AnyValue{Value: &commonpb.AnyValue_BytesValue{BytesValue: p}}, nil
 	case "arrayValue", "array_value":
 		l := &commonpb.ArrayValue{}
-		err := values(dec, d, func() error {
+		err := values(dec, func() error {
 			v, err := d.anyObject(dec, depth+1)
 			l.Values = append(l.Values, v)
 			return err
@@ -385,11 +388,11 @@ func (d *decoder) any(dec *jsontext.Decoder, name string, depth int) (*commonpb.
 		return &commonpb.AnyValue{Value: &commonpb.AnyValue_ArrayValue{ArrayValue: l}}, err
 	case "kvlistValue", "kvlist_value":
 		l := &commonpb.KeyValueList{}
-		err := values(dec, d, func() error {
+		err := values(dec, func() error {
 			kv := &commonpb.KeyValue{}
 			l.Values = append(l.Values, kv)
-			return object(dec, d, func(name string) (err error) {
-				switch name {
+			return object(dec, func(name []byte) (err error) {
+				switch string(name) {
 				case "key":
 					kv.Key, err = d.str(dec)
 				case "value":
@@ -407,7 +410,7 @@ func (d *decoder) any(dec *jsontext.Decoder, name string, depth int) (*commonpb.
 
 func (d *decoder) anyObject(dec *jsontext.Decoder, depth int) (v *commonpb.AnyValue, err error) {
 	v = &commonpb.AnyValue{}
-	err = object(dec, d, func(name string) error {
+	err = object(dec, func(name []byte) error {
 		m, err := d.any(dec, name, depth)
 		if m != nil {
 			v = m
@@ -418,17 +421,18 @@ func (d *decoder) anyObject(dec *jsontext.Decoder, depth int) (v *commonpb.AnyVa
 }
 
 // values reads {"values":[…]}.
-func values(dec *jsontext.Decoder, d *decoder, each func() error) error {
-	return object(dec, d, func(name string) error {
-		if name != "values" {
+func values(dec *jsontext.Decoder, each func() error) error {
+	return object(dec, func(name []byte) error {
+		if string(name) != "values" {
 			return dec.SkipValue()
 		}
 		return array(dec, each)
 	})
 }
 
-// object calls member after each name of an object, at its value. null is an empty object.
-func object(dec *jsontext.Decoder, d *decoder, member func(name string) error) error {
+// object calls member after each name of an object, at its value. The name is valid until the next read. null is
+// an empty object.
+func object(dec *jsontext.Decoder, member func(name []byte) error) error {
 	switch dec.PeekKind() {
 	case 'n':
 		return dec.SkipValue()
@@ -440,11 +444,16 @@ func object(dec *jsontext.Decoder, d *decoder, member func(name string) error) e
 		return err
 	}
 	for dec.PeekKind() == '"' {
-		name, err := d.str(dec)
+		v, err := dec.ReadValue()
 		if err != nil {
 			return err
 		}
-		if err := member(name); err != nil {
+		if v = v[1 : len(v)-1]; bytes.IndexByte(v, '\\') >= 0 {
+			if v, err = jsontext.AppendUnquote(nil, `"`+string(v)+`"`); err != nil {
+				return err
+			}
+		}
+		if err := member(v); err != nil {
 			return err
 		}
 	}

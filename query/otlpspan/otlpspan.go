@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -38,6 +39,7 @@ func Each(rs *tracepb.ResourceSpans, yield func(sp *roll.Span, err error)) {
 					Name: e.GetName(), Time: Time(e.GetTimeUnixNano()), Attributes: Attributes(e.GetAttributes()),
 				})
 			}
+			SortEvents(sp.Events)
 			err := Place(&sp, s.GetStartTimeUnixNano(), s.GetEndTimeUnixNano())
 			err = errors.Join(
 				id(sp.TraceID[:], s.GetTraceId(), "trace id", false),
@@ -88,6 +90,13 @@ func Place(sp *roll.Span, start, end uint64) error {
 	}
 	sp.Start, sp.Duration = Time(start), time.Duration(end-start)
 	return nil
+}
+
+// SortEvents orders events by time: stores do not keep the order in which they came.
+func SortEvents(events []roll.SpanEvent) {
+	if len(events) > 1 {
+		slices.SortStableFunc(events, func(a, b roll.SpanEvent) int { return a.Time.Compare(b.Time) })
+	}
 }
 
 // Time returns the time of Unix nanoseconds, in UTC; zero for 0 and for what int64 cannot hold.

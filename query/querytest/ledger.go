@@ -336,6 +336,8 @@ func (e *entry) proto() *tracepb.ResourceSpans {
 func (l *ledger) oracle(req query.Request) (out []roll.Span) {
 	for _, e := range l.entries {
 		w := e.want
+		w.Events = slices.Clone(w.Events) // they come back in order of time
+		slices.SortFunc(w.Events, func(a, b roll.SpanEvent) int { return a.Time.Compare(b.Time) })
 		w.Attributes, w.Resource = texts(e.attrs), &roll.Resource{Attributes: texts(e.res)}
 		if w.Kind != roll.KindClient && w.Kind != roll.KindServer || req.Selection.ErrorsOnly && w.Status != roll.StatusError {
 			continue
