@@ -42,7 +42,7 @@ func grpcError(err error) error {
 	switch {
 	case api == errTimeout:
 		return status.Error(codes.Internal, "context deadline exceeded")
-	case api.org:
+	case api.org, api.uncoded:
 		return status.Error(codes.Unknown, api.msg)
 	case api.httpStatus == 429:
 		return status.Error(codes.ResourceExhausted, api.msg)
@@ -91,7 +91,7 @@ func (q *grpcQuerier) Search(
 	}
 	r, err := q.s.searchRequest(searchParams{
 		query: req.GetQuery(), start: int64(req.GetStart()), end: int64(req.GetEnd()),
-		hasStart: req.GetStart() != 0, hasEnd: req.GetEnd() != 0,
+		hasStart: req.GetStart() != 0, hasEnd: req.GetEnd() != 0, grpc: true,
 		limit: int(req.GetLimit()), spss: int(req.GetSpansPerSpanSet()),
 	}, now)
 	if err != nil {
@@ -162,9 +162,11 @@ func (q *grpcQuerier) metrics(
 	if err != nil {
 		return nil, nil, nil, f, err
 	}
-	if start == 0 && end == 0 {
-		end = nanos(now)
-		start = nanos(now.Add(-time.Hour))
+	if start == 0 {
+		return nil, nil, nil, f, rejected("start required")
+	}
+	if end == 0 {
+		return nil, nil, nil, f, rejected("end required")
 	}
 	r, err := q.s.metricsRequest(query, start, end, step, ranged, now)
 	if err != nil {

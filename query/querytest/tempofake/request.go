@@ -25,12 +25,13 @@ type searchParams struct {
 	hasStart, hasEnd bool
 	limit, spss      int
 	hasLimit         bool
+	grpc             bool
 }
 
 func (s *Server) searchRequest(p searchParams, now time.Time) (*searchRequest, error) {
 	r := &searchRequest{limit: p.limit, spss: p.spss, start: p.start, end: p.end}
 	switch {
-	case p.hasEnd && !p.hasStart:
+	case p.hasEnd && !p.hasStart, p.grpc && p.hasStart && !p.hasEnd:
 		return nil, badRequest("error parsing date range: only one of start and end provided: must provide both or neither")
 	case (p.hasStart || p.hasEnd) && p.start >= p.end:
 		return nil, badRequest("http parameter start must be before end. received start=%d end=%d", p.start, p.end)
@@ -79,13 +80,13 @@ func (s *Server) metricsRequest(
 ) (*metricsRequest, error) {
 	q, err := parseQuery(text)
 	if err != nil {
-		return nil, badRequest("compiling query: %v", err)
+		return nil, rejected("compiling query: %v", err)
 	}
 	if q.metric == "" {
-		return nil, badRequest("not a metrics query")
+		return nil, rejected("not a metrics query")
 	}
 	if start > end {
-		return nil, badRequest("end must be greater than start")
+		return nil, rejected("end must be greater than start")
 	}
 	if s.o.MaxMetricsRange > 0 && end-start > uint64(s.o.MaxMetricsRange) {
 		return nil, badRequest("metrics query time range exceeds the maximum allowed duration of %s", s.o.MaxMetricsRange)
@@ -97,7 +98,7 @@ func (s *Server) metricsRequest(
 			step = max(uint64(time.Second), (end-start)/240/uint64(time.Second)*uint64(time.Second))
 		}
 		if (end-start)/step > maxIntervals {
-			return nil, badRequest("step of %s is too small, minimum step for given range is %s",
+			return nil, rejected("step of %s is too small, minimum step for given range is %s",
 				time.Duration(step), time.Duration((end-start)/maxIntervals))
 		}
 		r.step = step

@@ -302,9 +302,16 @@ type apiError struct {
 	msg        string
 	// org is set on errors of the tenant's header, which another layer of Tempo writes.
 	org bool
+	// uncoded is set where gRPC gets the code Unknown, although HTTP gets a 400.
+	uncoded bool
 }
 
 func (e *apiError) Error() string { return e.msg }
+
+// rejected is a bad request that the metrics handlers find before the pipeline does.
+func rejected(format string, args ...any) error {
+	return &apiError{httpStatus: http.StatusBadRequest, msg: fmt.Sprintf(format, args...), uncoded: true}
+}
 
 func badRequest(format string, args ...any) error {
 	return &apiError{httpStatus: http.StatusBadRequest, msg: fmt.Sprintf(format, args...)}

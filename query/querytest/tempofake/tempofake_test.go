@@ -404,8 +404,28 @@ func TestGRPCErrors(t *testing.T) {
 			t.Errorf("%v: %v", c.req, err)
 		}
 	}
-	if _, err := r.countBetween("{}", t0, t0.Add(time.Minute)); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("no metrics query: %v", err)
+	// Metrics queries are refused with the code Unknown, but for the range.
+	for _, c := range []struct {
+		query string
+		to    time.Duration
+		code  codes.Code
+		msg   string
+	}{
+		{"{}", time.Minute, codes.Unknown, "not a metrics query"},
+		{
+			"{} | rate(", time.Minute, codes.Unknown,
+			"compiling query: parse error at line 1, col 11: syntax error: unexpected $end, expecting )",
+		},
+		{"{} | rate()", -time.Minute, codes.Unknown, "end must be greater than start"},
+		{
+			"{} | rate()", 25 * time.Hour, codes.InvalidArgument,
+			"metrics query time range exceeds the maximum allowed duration of 24h0m0s",
+		},
+	} {
+		_, err := r.countBetween(c.query, t0, t0.Add(c.to))
+		if st := status.Convert(err); st.Code() != c.code || st.Message() != c.msg {
+			t.Errorf("%s: %v", c.query, err)
+		}
 	}
 	if code, body := r.get("/api/search?q=%7B%7D"); code != 500 {
 		t.Errorf("too large over HTTP: %d %s", code, body)
