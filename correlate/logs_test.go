@@ -194,6 +194,12 @@ var logLines = []struct {
 	{"an OpenSSL error", `error:0A000086:SSL routines::certificate verify failed`, none_, ""},
 	{"a panic in a sentence", `do not panic: it works`, none_, ""},
 	{"brackets with a sentence", `[error reading config] using defaults`, none_, ""},
+	{"brackets with a stamp and a sentence", `[2026-12-01 03:45:00 ERROR in the name] m`, none_, ""},
+	{"brackets with a stamp and a word", `[2026-12-01 error handler] m`, none_, ""},
+	{"parentheses", `(error) m`, none_, ""},
+	{"brackets with a colon, no stamp", `[core:error] m`, none_, ""},
+	{"bars in small letters", `2026-12-01 03:45:00.4120|a|error|m`, none_, ""},
+	{"capitals that are no usual level", `ALERT the operator`, none_, ""},
 	{"no closing bracket", `[error`, none_, ""},
 	{"nothing", ``, none_, ""},
 	{"blanks", "   \t ", none_, ""},
@@ -334,7 +340,15 @@ func TestLogsAreSorted(t *testing.T) {
 		{Pod: "b", Time: sec(2), Line: "INFO: b2"},
 		{Pod: "a", Time: sec(3), Line: "INFO: a3"},
 	}}
+	for i := range 40 { // many of one moment
+		rec.Logs = append(rec.Logs, roll.Log{Pod: "c", Time: sec(100), Line: fmt.Sprintf("INFO: %02d", i)})
+	}
 	lines := Logs(rec)
+	many := lines[6:]
+	if !slices.IsSortedFunc(many, func(a, b roll.LogLine) int { return strings.Compare(a.Message, b.Message) }) {
+		t.Error("lines of one moment are not in the recording's order")
+	}
+	lines = lines[:6]
 	var got []string
 	for _, l := range lines {
 		got = append(got, l.Message)

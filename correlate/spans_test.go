@@ -160,13 +160,15 @@ func TestPhaseOfTruth(t *testing.T) {
 			return at(truth[i]-2*rng.Float64(), truth[i]+2*rng.Float64())
 		}
 		p.Created, p.Ready, p.Requested, p.Signaled, p.Exited = bound(0), bound(1), bound(2), bound(3), bound(4)
-		x := NewIndex(&roll.Timeline{Pods: []*roll.Pod{p}}, Options{})
+		skew := 4 * rng.Float64()
+		x := NewIndex(&roll.Timeline{Pods: []*roll.Pod{p}}, Options{Skew: sec(skew).Sub(epoch) + time.Nanosecond})
 		for range 20 {
 			s := 50 * rng.Float64()
 			k := 0
 			for k < len(truth) && truth[k] <= s {
 				k++
 			}
+			s += skew * (2*rng.Float64() - 1) // by the span's clock
 			first, last := x.Phases(p, sec(s))
 			if lo, hi := slices.Index(order[:], first), slices.Index(order[:], last); k < lo || k > hi {
 				t.Fatalf("at %g s of %v: from %q to %q, in truth %q\n%+v", s, truth, first, last, order[k], p)
@@ -180,7 +182,7 @@ func TestPhaseOfTruth(t *testing.T) {
 			}
 		}
 	}
-	if sure < 10000 {
+	if sure < 4000 {
 		t.Errorf("only %d of 40000 phases are sure", sure)
 	}
 }
@@ -196,9 +198,20 @@ func TestAttribution(t *testing.T) {
 	lost.Exited = roll.Instant{}
 	found.Created, found.Ready = at(30, 30.9), at(35)
 	// Two pods with one IP at once.
-	shared1, shared2 := testPod("host-1", "uid-h1", "10.1.0.1"), testPod("host-2", "uid-h2", "10.1.0.1")
-	shared1.Created, shared1.Ready, shared2.Created, shared2.Ready = at(1), at(5), at(2), at(6)
-	x := NewIndex(&roll.Timeline{Pods: []*roll.Pod{a, b, old, young, lost, found, shared1, shared2}}, Options{})
+	shared1, shared2 := lived("host-1", "uid-h1", "10.1.0.1"), lived("host-2", "uid-h2", "10.1.0.1")
+	shared3 := testPod("host-3", "uid-h3", "10.1.0.1")
+	shared3.Created, shared3.Ready = at(30), at(35)
+	// db-2's first pod was deleted by force, and its exit was seen when the second was there already.
+	slow, quick := lived("db-2", "uid-slow"), testPod("db-2", "uid-quick")
+	slow.Exited = at(33, 34)
+	quick.Created, quick.Ready = at(30, 30.9), at(35)
+	// 10.0.0.8 goes to a pod that was created while the one before it was still there.
+	leaving, waiting := lived("api-7c4-l2l4l", "uid-leaving", "10.0.0.8"), testPod("api-9d8-w2w4w", "uid-waiting", "10.0.0.8")
+	waiting.Created, waiting.Ready = at(21, 21.9), at(35)
+	x := NewIndex(&roll.Timeline{Pods: []*roll.Pod{
+		a, b, old, young, lost, found, shared1, shared2, shared3, slow, quick, leaving, waiting,
+	}}, Options{})
+	space := func(name string) *roll.Resource { return resource("k8s.namespace.name", "space", "k8s.pod.name", name) }
 
 	for _, c := range []struct {
 		name       string
@@ -211,17 +224,21 @@ func TestAttribution(t *testing.T) {
 		{"uid wins over a name", resource("k8s.pod.name", b.Name, "k8s.namespace.name", "space", "k8s.pod.uid", "uid-a"), 6, 7, "uid-a", roll.AttributedByPodUID},
 		{"uid of a pod that was not recorded", resource("k8s.pod.uid", "uid-z", "k8s.pod.name", a.Name, "k8s.namespace.name", "space", "k8s.pod.ip", "10.0.0.1"), 6, 7, "", roll.AttributedByNone},
 		{"uid by a clock that is wrong", resource("k8s.pod.uid", "uid-a"), -9, 99, "uid-a", roll.AttributedByPodUID},
-		{"name", resource("k8s.pod.name", a.Name, "k8s.namespace.name", "space"), 6, 7, "uid-a", roll.AttributedByPodName},
+		{"name", space(a.Name), 6, 7, "uid-a", roll.AttributedByPodName},
 		{"name in another namespace", resource("k8s.pod.name", a.Name, "k8s.namespace.name", "other", "host.name", a.Name), 6, 7, "", roll.AttributedByNone},
 		{"generated name alone", resource("k8s.pod.name", a.Name), 6, 7, "uid-a", roll.AttributedByPodName},
 		{"StatefulSet's name alone", resource("k8s.pod.name", "db-0"), 6, 7, "", roll.AttributedByNone},
-		{"name before the pod", resource("k8s.pod.name", a.Name, "k8s.namespace.name", "space"), 0, 0.5, "", roll.AttributedByNone},
-		{"name after the pod, not used again", resource("k8s.pod.name", a.Name, "k8s.namespace.name", "space"), 90, 91, "uid-a", roll.AttributedByPodName},
-		{"used name, first pod", resource("k8s.pod.name", "db-0", "k8s.namespace.name", "space"), 6, 7, "uid-old", roll.AttributedByPodName},
-		{"used name, second pod", resource("k8s.pod.name", "db-0", "k8s.namespace.name", "space"), 40, 41, "uid-young", roll.AttributedByPodName},
-		{"used name, over both", resource("k8s.pod.name", "db-0", "k8s.namespace.name", "space"), 25, 41, "", roll.AttributedByNone},
-		{"forced name, before", resource("k8s.pod.name", "db-1", "k8s.namespace.name", "space"), 6, 7, "uid-lost", roll.AttributedByPodName},
-		{"forced name, old container may live", resource("k8s.pod.name", "db-1", "k8s.namespace.name", "space"), 40, 41, "", roll.AttributedByNone},
+		{"name before the pod", space(a.Name), 0, 0.5, "", roll.AttributedByNone},
+		{"name after the pod, not used again", space(a.Name), 90, 91, "uid-a", roll.AttributedByPodName},
+		{"used name, first pod", space("db-0"), 6, 7, "uid-old", roll.AttributedByPodName},
+		{"used name, second pod", space("db-0"), 40, 41, "uid-young", roll.AttributedByPodName},
+		{"used name, over both", space("db-0"), 25, 41, "", roll.AttributedByNone},
+		{"forced name, before", space("db-1"), 6, 7, "uid-lost", roll.AttributedByPodName},
+		{"forced name, old container may live", space("db-1"), 40, 41, "", roll.AttributedByNone},
+		{"forced name, before the exit", space("db-2"), 31, 32, "", roll.AttributedByNone},
+		{"forced name, after the exit", space("db-2"), 34, 36, "uid-quick", roll.AttributedByPodName},
+		{"ip, another pod waits", resource("k8s.pod.ip", "10.0.0.8"), 24, 25, "uid-leaving", roll.AttributedByIP},
+		{"ip, another pod may have it", resource("k8s.pod.ip", "10.0.0.8"), 27, 28, "", roll.AttributedByNone},
 		{"instance id is the uid", resource("service.instance.id", "uid-a"), 6, 7, "uid-a", roll.AttributedByInstanceID},
 		{"instance id is the name", resource("service.instance.id", a.Name), 6, 7, "uid-a", roll.AttributedByInstanceID},
 		{"instance id is namespace.pod.container", resource("service.instance.id", "space.db-0.app"), 6, 7, "uid-old", roll.AttributedByInstanceID},
@@ -233,6 +250,7 @@ func TestAttribution(t *testing.T) {
 		{"ip used twice, second", resource("k8s.pod.ip", "10.0.0.9"), 36, 37, "uid-young", roll.AttributedByIP},
 		{"ip used twice, handover", resource("k8s.pod.ip", "10.0.0.9"), 32, 32.1, "", roll.AttributedByNone},
 		{"ip shared", resource("k8s.pod.ip", "10.1.0.1"), 9, 10, "", roll.AttributedByNone},
+		{"ip that was shared before", resource("k8s.pod.ip", "10.1.0.1"), 60, 61, "", roll.AttributedByNone},
 		{"ip of nobody", resource("k8s.pod.ip", "10.9.9.9"), 9, 10, "", roll.AttributedByNone},
 		{"ip that is none", resource("k8s.pod.ip", "<nil>"), 9, 10, "", roll.AttributedByNone},
 		{"nothing", resource("service.name", "api"), 6, 7, "", roll.AttributedByNone},
@@ -462,8 +480,11 @@ func TestAssignWindows(t *testing.T) {
 		for i := range spans {
 			start := float64(rng.IntN(50))
 			d := float64(rng.IntN(5))
-			if rng.IntN(8) == 0 {
+			switch rng.IntN(8) {
+			case 0:
 				d = float64(rng.IntN(60)) // long
+			case 1:
+				d = -d // damaged
 			}
 			spans[i] = testSpan(roll.KindServer, uint64(i), 0, nil, start, start+d)
 		}
@@ -575,6 +596,22 @@ func BenchmarkCorrelate(b *testing.B) {
 			b.ReportMetric(perSpan, "ns/span")
 		})
 	}
+}
+
+// BenchmarkCorrelateUnshared is the worst case of resources: one a span.
+func BenchmarkCorrelateUnshared(b *testing.B) {
+	const n = 1_000_000
+	tl, spans, _ := syntheticSpans(n, 5000)
+	for i := range spans {
+		r := *spans[i].Resource
+		spans[i].Resource = &r
+	}
+	x := NewIndex(tl, Options{})
+	b.ResetTimer()
+	for b.Loop() {
+		x.Correlate(spans)
+	}
+	b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "spans/s")
 }
 
 func BenchmarkNewIndex(b *testing.B) {
