@@ -84,6 +84,7 @@ func (s *Server) api(e Endpoint, serve func(*call) (*answer, error)) http.Handle
 	return func(w http.ResponseWriter, r *http.Request) {
 		f := s.arrive(requestOf(e, r))
 		now := f.now(s.o.Now)
+		setDate(w, now)
 		a, err := s.serve(serve, r, f, now)
 		if err != nil && r.Context().Err() != nil {
 			// The client is gone, or the server closes: no answer.
@@ -146,6 +147,11 @@ func requestOf(e Endpoint, r *http.Request) Request {
 	out.Limit, _ = strconv.Atoi(q.Get("limit"))
 	out.SpansPerSpanSet, _ = strconv.Atoi(q.Get("spss"))
 	return out
+}
+
+// setDate makes the Date header that of the server's clock, from which a client can tell how far apart the clocks are.
+func setDate(w http.ResponseWriter, now time.Time) {
+	w.Header().Set("Date", now.UTC().Format(http.TimeFormat))
 }
 
 // writeError writes an error as Tempo does: text, never JSON.
@@ -338,6 +344,7 @@ func (s *Server) serveTraceV2(c *call) (*answer, error) {
 
 func (s *Server) serveBuildInfo(w http.ResponseWriter, r *http.Request) {
 	f := s.arrive(requestOf(BuildInfo, r))
+	setDate(w, f.now(s.o.Now))
 	if f.kind == faultRaw {
 		w.Header().Set("Content-Type", f.contentType)
 		w.WriteHeader(f.err.httpStatus)

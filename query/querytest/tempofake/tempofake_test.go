@@ -757,6 +757,24 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+// TestDate: the Date header tells the server's clock.
+func TestDate(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Options{})
+	r.Script(BuildInfo, Healthy(), ClockAhead(time.Hour))
+	for _, want := range []time.Time{t0, t0.Add(time.Hour)} {
+		resp, err := http.Get("http://" + r.HTTPAddr() + "/api/status/buildinfo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if got, err := http.ParseTime(resp.Header.Get("Date")); err != nil || !got.Equal(want) {
+			t.Errorf("Date %s, want %s", resp.Header.Get("Date"), want)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
 func TestStartWithoutClock(t *testing.T) {
 	t.Parallel()
 	if _, err := Start(t.Context(), Options{}); err == nil {
