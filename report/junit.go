@@ -126,10 +126,16 @@ func (o *junitSuites) add(s junitSuite, results []roll.Result, id string) {
 	o.Suites = append(o.Suites, s)
 }
 
+// maxJUnitFindings bounds what one test case lists: CI systems refuse files of hundreds of megabytes.
+const maxJUnitFindings = 100
+
 func findingLines(fs []roll.Finding) string {
 	var b strings.Builder
-	for i := range fs {
+	for i := range fs[:min(len(fs), maxJUnitFindings)] {
 		b.WriteString(findingLine(&fs[i]) + "\n")
+	}
+	if n := len(fs) - maxJUnitFindings; n > 0 {
+		fmt.Fprintf(&b, "… and %d more (-o json lists all)\n", n)
 	}
 	return b.String()
 }

@@ -142,8 +142,11 @@ func endsStory(rep *roll.Report) []string {
 		hook = fmt.Sprintf(" (%d of them with a preStop)", hooks)
 	}
 	subject, its := fmt.Sprintf("All %d old containers", len(deleted)), "their"
-	if len(deleted) == 1 {
+	switch len(deleted) {
+	case 1:
 		subject, its = "The old container", "its"
+	case 2:
+		subject = "Both old containers"
 	}
 	switch n := len(deleted); {
 	case n == 0:
@@ -215,14 +218,14 @@ func spansStory(rep *roll.Report) []string {
 	}
 	var out []string
 	if n := c.TouchedTerminating; n > 0 {
-		s := fmt.Sprintf("%s ran on, or called, a pod that was already being deleted", plural(n, "span"))
+		s := fmt.Sprintf("%s ran on, or called, a pod that was already being deleted, ", plural(n, "span"))
+		if e := c.TouchedTerminatingErrors; e > 0 {
+			s += fmt.Sprintf("%d of them in error", e)
+		} else {
+			s += "none of them in error"
+		}
 		if p, d := phase[roll.PhasePreStop], phase[roll.PhaseDrain]; p+d > 0 {
 			s += fmt.Sprintf("; such a pod began to serve %s in preStop and %d in drain", plural(p, "call"), d)
-		}
-		if e := c.TouchedTerminatingErrors; e > 0 {
-			s += fmt.Sprintf("; %d of them ended in error", e)
-		} else {
-			s += "; none of them ended in error"
 		}
 		out = append(out, s+".")
 	} else if c.Client+c.Server > 0 {
@@ -545,7 +548,10 @@ func writeAsked(b *strings.Builder, rep *roll.Report) {
 			fmt.Fprintf(b, "%-9s %s\n", name, clean(value))
 		}
 	}
-	line("recorded", stamp(rep.Recorded.Start)+" to "+stamp(rep.Recorded.End)+fmt.Sprintf("; roll windows are padded by %s on both sides", rep.Padding))
+	if !rep.Recorded.Start.IsZero() {
+		line("recorded", fmt.Sprintf("%s to %s; roll windows are padded by %s on both sides",
+			stamp(rep.Recorded.Start), stamp(rep.Recorded.End), seconds(rep.Padding)))
+	}
 	who := be.Name
 	if be.Version != "" {
 		who += " " + be.Version
