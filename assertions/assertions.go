@@ -23,8 +23,8 @@ type Evidence struct {
 	SpanGaps []roll.Gap
 	// Logs are the lines of all recorded pods with a time in Window, with severity, in order of time.
 	Logs []roll.LogLine
-	// LogGaps are the gaps of the logs that concern the roll's own window, without its padding: a recording may end with the
-	// roll. LogsRecorded says that logs were recorded at all.
+	// LogGaps are the gaps of the logs that concern the roll's own window, without its padding: a recording may end
+	// with the roll. LogsRecorded says that logs were recorded at all.
 	LogGaps      []roll.Gap
 	LogsRecorded bool
 	// Control is what the control query found; nil when none was made.

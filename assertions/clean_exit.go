@@ -7,15 +7,16 @@ import (
 	"github.com/rolltrace/rolltrace/roll"
 )
 
-// CleanExit wants every container that the roll ended to exit by itself, with an accepted code, within its grace period.
+// CleanExit wants every container that the roll ended to exit by itself, with an accepted code, within its grace
+// period.
 var CleanExit = &Assertion{
 	ID:    "clean-exit",
 	Title: "every container that ended exited 0, within its grace period, not by SIGKILL",
 	Doc: `Looks at the end of every container in the roll: exit code, reason, and the time against the grace period.
 
-**Fails** on an exit code that is not accepted (by default only 0 is), on 137 or OOMKilled, and on an exit that certainly
-came after the grace period was over. 143 means that SIGTERM was not handled, or raised again by the process itself
-(kubernetes/kubernetes#80089). 137 means SIGKILL: the grace period ran out, or memory did.
+**Fails** on an exit code that is not accepted (by default only 0 is), on 137 or OOMKilled, and on an exit that
+certainly came after the grace period was over. 143 means that SIGTERM was not handled, or raised again by the process
+itself (kubernetes/kubernetes#80089). 137 means SIGKILL: the grace period ran out, or memory did.
 
 **Inconclusive** when the exit or its code was not observed. Kubernetes makes up 137 with reason ContainerStatusUnknown
 and no times for a container that it lost sight of (kubernetes/kubernetes#104107): that is unknown, not killed. A forced
@@ -104,8 +105,8 @@ func judgeExit(t *roll.Termination, p Params) (finding, gap string) {
 	if !known {
 		return "", "the grace period that it was granted was not observed"
 	}
-	// The kubelet counts the grace period from the moment at which it begins to stop the container, which it may do up to
-	// seconds after the API server took the request.
+	// The kubelet counts the grace period from the moment at which it begins to stop the container, which it may do
+	// up to seconds after the API server took the request.
 	begun, skew := t.PreStopStarted, p.Skew
 	if begun.IsZero() {
 		begun = t.Requested

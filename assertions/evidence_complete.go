@@ -15,8 +15,8 @@ has no end, logs that were not read to their end, and everything in which the ba
 
 **Fails** never: what is missing proves nothing.
 
-**Inconclusive** on any gap, and when the roll was not seen to its end: the last old pod gone and as many new ones Ready as
-were wanted.
+**Inconclusive** on any gap, and when the roll was not seen to its end: the last old pod gone and as many new ones
+Ready as were wanted.
 
 **What to do:** each gap says what was cut and what to do about it.`,
 	Check: checkEvidenceComplete,

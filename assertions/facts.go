@@ -2,7 +2,6 @@ package assertions
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/rolltrace/rolltrace/roll"
@@ -52,10 +51,7 @@ func phases(start, end roll.Phase) string {
 	return name(start) + " → " + name(end)
 }
 
-// what names a termination for a person.
-func what(t *roll.Termination) string { return t.Pod.Name + "/" + t.Container }
-
-// about a termination: the fields of a finding that say whose it is.
+// findingOf fills in the fields of a finding that say whose termination it is about.
 func findingOf(t *roll.Termination, message string) roll.Finding {
 	f := roll.Finding{Message: message, Pod: t.Pod.String(), Container: t.Container}
 	if !t.Exited.IsZero() {
@@ -79,12 +75,4 @@ func grace(t *roll.Termination) (time.Duration, bool) {
 		return 0, false
 	}
 	return time.Duration(*t.GracePeriodSeconds) * time.Second, true
-}
-
-// list joins names, at most n of them.
-func list(names []string, n int) string {
-	if len(names) <= n {
-		return strings.Join(names, ", ")
-	}
-	return strings.Join(names[:n], ", ") + fmt.Sprintf(" and %d more", len(names)-n)
 }

@@ -33,7 +33,8 @@ func TestJudge(t *testing.T) {
 		{finding, gap, "seen", roll.Fail},
 	} {
 		if got := Judge(Outcome{c.findings, c.gaps, c.summary}); got != c.want {
-			t.Errorf("findings %d, gaps %d, summary %q: %s, want %s", len(c.findings), len(c.gaps), c.summary, got, c.want)
+			t.Errorf("findings %d, gaps %d, summary %q: %s, want %s", len(c.findings), len(c.gaps), c.summary, got,
+				c.want)
 		}
 	}
 }
@@ -47,7 +48,12 @@ func TestRunNeverPassesOnNothing(t *testing.T) {
 	for name, a := range map[string]*Assertion{
 		"says nothing": check(Outcome{}),
 		"panics":       {ID: "x", Check: func(*Evidence, Params) Outcome { panic("boom") }},
-		"nil map":      {ID: "x", Check: func(*Evidence, Params) Outcome { var m map[string]int; m["a"] = 1; return Outcome{Summary: "fine"} }},
+		"nil map": {ID: "x", Check: func(ev *Evidence,
+			_ Params,
+		) Outcome {
+			ev.Pods["a"] = nil
+			return Outcome{Summary: "fine"}
+		}},
 		"dereferences": {ID: "x", Check: func(ev *Evidence, _ Params) Outcome { return Outcome{Summary: ev.Roll.ID} }},
 	} {
 		res := Run(a, &Evidence{}, DefaultParams(), nil)
@@ -83,13 +89,17 @@ func TestRunWaivers(t *testing.T) {
 	}{
 		{"all waived", Outcome{Findings: []roll.Finding{standing, standing}, Summary: "s"}, roll.Pass, 0, 2},
 		{"one stands", Outcome{Findings: []roll.Finding{standing, bad}, Summary: "s"}, roll.Fail, 1, 1},
-		{"waived but a gap", Outcome{Findings: []roll.Finding{standing}, Gaps: []roll.Gap{{Reason: roll.GapLogs}}, Summary: "s"}, roll.Inconclusive, 0, 1},
+		{"waived but a gap", Outcome{
+			Findings: []roll.Finding{standing}, Gaps: []roll.Gap{{Reason: roll.GapLogs}},
+			Summary: "s",
+		}, roll.Inconclusive, 0, 1},
 		{"waived, nothing said", Outcome{Findings: []roll.Finding{standing}}, roll.Inconclusive, 0, 1},
 		{"none", Outcome{Summary: "s"}, roll.Pass, 0, 0},
 	} {
 		res := Run(check(c.out), &Evidence{}, DefaultParams(), pol)
 		if res.Verdict != c.want || len(res.Findings) != c.open || len(res.Waived) != c.waived {
-			t.Errorf("%s: %s with %d open, %d waived; want %s, %d, %d", c.name, res.Verdict, len(res.Findings), len(res.Waived), c.want, c.open, c.waived)
+			t.Errorf("%s: %s with %d open, %d waived; want %s, %d, %d", c.name, res.Verdict, len(res.Findings),
+				len(res.Waived), c.want, c.open, c.waived)
 		}
 		if res.Findings == nil || res.Waived == nil || res.Reasons == nil {
 			t.Errorf("%s: a list is nil", c.name)

@@ -15,8 +15,8 @@ var NoErrorSpans = &Assertion{
 	Doc: `Looks at every client and server span any moment of which lies in the roll's padded window, of whatever service:
 a roll's errors show in its callers, and a call that began before the roll can be cut by it.
 
-**Fails** on each span with status error, or with an outcome of error. The finding names the pod that emitted the span and
-its phase, the pod on the other side of the call and its phase, the trace and the span. A call that was cut at the
+**Fails** on each span with status error, or with an outcome of error. The finding names the pod that emitted the span
+and its phase, the pod on the other side of the call and its phase, the trace and the span. A call that was cut at the
 server's exit often leaves a client span alone: the server's own span was never exported.
 
 **Inconclusive** when the backend's answer may lack spans of the window, or when there is no span at all.

@@ -15,8 +15,8 @@ var NoWarnLogs = &Assertion{
 **Fails** on each line of severity WARN, ERROR or FATAL. Identical messages of one container are one finding with their
 count and the first one's time. The severity is read from the line's own format, never guessed from words in it.
 
-**Inconclusive** when no logs were recorded, when a log was not read to its end, or when more than half of the lines carry
-no severity.
+**Inconclusive** when no logs were recorded, when a log was not read to its end, or when more than half of the lines
+carry no severity.
 
 **What to do:** a notice that always stands there is accepted by name, with a waiver in the policy. Its ` + "`match`" + ` is a regular
 expression that is searched in the line's message.`,
@@ -27,7 +27,10 @@ func checkNoWarnLogs(ev *Evidence, p Params) Outcome {
 	var out Outcome
 	addGaps(&out, ev.LogGaps...)
 	if !ev.LogsRecorded {
-		addGaps(&out, roll.Gap{Reason: roll.GapNoLogs, Detail: "the recording holds no logs; record them, or judge without this check"})
+		addGaps(&out, roll.Gap{
+			Reason: roll.GapNoLogs,
+			Detail: "the recording holds no logs; record them, or judge without this check",
+		})
 	}
 	type line struct {
 		pod                string
@@ -68,18 +71,20 @@ func checkNoWarnLogs(ev *Evidence, p Params) Outcome {
 	if n := len(ev.Logs); n > 0 && float64(unknown) > p.MaxUnknownSeverity*float64(n) {
 		addGaps(&out, roll.Gap{
 			Reason: roll.GapSeverity, From: ev.Window.Start, To: ev.Window.End,
-			Detail: fmt.Sprintf("%d of %d log lines carry no severity that can be read, more than %.0f %%", unknown, n, 100*p.MaxUnknownSeverity),
+			Detail: fmt.Sprintf("%d of %d log lines carry no severity that can be read, more than %.0f %%", unknown,
+				n, 100*p.MaxUnknownSeverity),
 		})
 	}
-	out.Summary = fmt.Sprintf("%s: %d ERROR, %d WARN, %d without a severity", plural(len(ev.Logs), "log line"), bad, warn, unknown)
+	out.Summary = fmt.Sprintf("%s: %d ERROR, %d WARN, %d without a severity", plural(len(ev.Logs), "log line"), bad,
+		warn, unknown)
 	if !ev.LogsRecorded {
 		out.Summary = "no logs were recorded"
 	}
 	return out
 }
 
-// phaseAt is what the pod was doing when it wrote the line, when the bounds leave no doubt; both clocks are the kubelet's
-// but for the request.
+// phaseAt is what the pod was doing when it wrote the line, when the bounds leave no doubt; both clocks are the
+// kubelet's but for the request.
 func phaseAt(p *roll.Pod, l *roll.LogLine) roll.Phase {
 	if p == nil || l.Time.IsZero() {
 		return roll.PhaseUnknown

@@ -9,8 +9,8 @@ import (
 )
 
 // cutIn says in which phase of the pod p a failed call ended that ran on it from start to end, both the application's
-// clock, when the phase at its end alone is unsure. It returns the phase, PhaseUnsure when more than one is possible, and
-// those that are.
+// clock, when the phase at its end alone is unsure. It returns the phase, PhaseUnsure when more than one is possible,
+// and those that are.
 //
 // Two things are known of a call that are not known of a moment. A call that was in flight before the exit ended at the
 // exit at the latest, however long its caller took to see that: what cut it was the drain. And where no container has a
@@ -50,8 +50,8 @@ func cutIn(p *roll.Pod, start, end time.Time, skew time.Duration) (roll.Phase, [
 	return roll.PhaseUnsure, possible
 }
 
-// askedBy is the latest moment of the request: no later than when the watch told of it, and than when the kubelet began to
-// stop a container for it, as far as its event is stamped finer than in whole seconds.
+// askedBy is the latest moment of the request: no later than when the watch told of it, and than when the kubelet
+// began to stop a container for it, as far as its event is stamped finer than in whole seconds.
 func askedBy(p *roll.Pod) time.Time {
 	latest := p.Requested.Latest
 	sooner := func(t time.Time) {

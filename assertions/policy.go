@@ -34,9 +34,9 @@ type Policy struct {
 type Waiver struct {
 	Name      string
 	Assertion string
-	// Match is searched, as an RE2 regular expression (https://github.com/google/re2/wiki/Syntax), in the message of each
-	// finding: for no-warn-logs the log line's message, for no-error-spans the sentence with service, span name and status
-	// message. It is a search: anchor it with ^ and $ to match the whole message.
+	// Match is searched, as an RE2 regular expression (https://github.com/google/re2/wiki/Syntax), in the message of
+	// each finding: for no-warn-logs the log line's message, for no-error-spans the sentence with service, span name
+	// and status message. It is a search: anchor it with ^ and $ to match the whole message.
 	Match  *regexp.Regexp
 	Reason string
 	// Link is optional: where the reason is written down.
@@ -145,7 +145,8 @@ func (p *policyParser) policy(f *policyFile) (*Policy, error) {
 		case w.Assertion == "":
 			return nil, p.errorf(at, "%s has no assertion; one of %s", who, strings.Join(ids(), ", "))
 		case ByID(w.Assertion) == nil:
-			return nil, p.errorf(at+".assertion", "%s: assertion %q is not known; one of %s", who, w.Assertion, strings.Join(ids(), ", "))
+			return nil, p.errorf(at+".assertion", "%s: assertion %q is not known; one of %s", who, w.Assertion,
+				strings.Join(ids(), ", "))
 		case w.Match == "":
 			return nil, p.errorf(at, "%s has no match; it says which findings are accepted", who)
 		case strings.TrimSpace(w.Reason) == "":
@@ -154,12 +155,17 @@ func (p *policyParser) policy(f *policyFile) (*Policy, error) {
 		seen[w.Name] = true
 		re, err := regexp.Compile(w.Match)
 		if err != nil {
-			return nil, p.errorf(at+".match", "%s: match is no regular expression: %s", who, strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+			return nil, p.errorf(at+".match", "%s: match is no regular expression: %s", who,
+				strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 		}
 		if re.MatchString("") {
-			return nil, p.errorf(at+".match", "%s: match %q matches the empty string, so it would accept every finding", who, w.Match)
+			return nil, p.errorf(at+".match",
+				"%s: match %q matches the empty string, so it would accept every finding", who, w.Match)
 		}
-		pol.Waivers = append(pol.Waivers, Waiver{Name: w.Name, Assertion: w.Assertion, Match: re, Reason: w.Reason, Link: w.Link})
+		pol.Waivers = append(pol.Waivers, Waiver{
+			Name: w.Name, Assertion: w.Assertion, Match: re, Reason: w.Reason,
+			Link: w.Link,
+		})
 	}
 	return pol, nil
 }
@@ -244,7 +250,8 @@ func (pol *Policy) match(id, message string) *Waiver {
 	return nil
 }
 
-// Uses counts what each waiver accepted in the results, in the policy's order; a waiver that accepted nothing has count 0.
+// Uses counts what each waiver accepted in the results, in the policy's order; a waiver that accepted nothing has
+// count 0.
 func (pol *Policy) Uses(results []roll.Result) []roll.WaiverUse {
 	if pol == nil {
 		return nil

@@ -10,13 +10,9 @@ const head = "apiVersion: rolltrace/v1alpha1\nkind: RolloutPolicy\nmetadata: {na
 
 func TestParsePolicy(t *testing.T) {
 	p, err := ParsePolicy("p.yaml", []byte("# what we accept\n---\n"+head+`spec:
-  waivers:
-  - {name: orphan-inventory, assertion: no-warn-logs, match: "orphan inventory is read-only", reason: standing notice, link: "https://example.com/1"}
-  - name: exit
-    assertion: clean-exit
-    match: '^exit code 143'
-    reason: |
-      the JVM does that
+  waivers:   - {name: orphan-inventory, assertion: no-warn-logs, match: "orphan inventory is read-only", reason:
+standing notice, link: "https://example.com/1"}   - name: exit     assertion: clean-exit     match: '^exit code 143'
+reason: |       the JVM does that
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -46,34 +42,55 @@ func TestParsePolicyErrors(t *testing.T) {
 	waiver := func(fields string) string { return head + "spec:\n  waivers:\n  - {" + fields + "}\n" }
 	const full = "name: a, assertion: clean-exit, match: x, reason: r"
 	for name, c := range map[string]struct{ in, want string }{
-		"empty":              {"", "policy p.yaml: is empty"},
-		"blank":              {"\n \n", "is empty"},
-		"comment":            {"# nothing\n", "is empty"},
-		"separators":         {"---\n---\n", "is empty"},
-		"two documents":      {head + "---\n" + head, "p.yaml:5:"},
-		"no YAML":            {"a: [1, 2\n", "p.yaml:1:"},
-		"tab":                {"a:\n\tb: c\n", "p.yaml:"},
-		"a list":             {"- a\n", "p.yaml:1:"},
-		"a scalar":           {"hello\n", "p.yaml:1:"},
-		"unknown field":      {head + "sepc: {}\n", `p.yaml:4:1: unknown field "sepc"`},
-		"unknown in waiver":  {waiver(full + ", until: tomorrow"), `p.yaml:6:`},
-		"repeated key":       {head + "kind: RolloutPolicy\n", "p.yaml:4:1"},
-		"no apiVersion":      {"kind: RolloutPolicy\nmetadata: {name: a}\n", "p.yaml:1:1: apiVersion is missing"},
-		"other apiVersion":   {"apiVersion: v1\nkind: RolloutPolicy\nmetadata: {name: a}\n", `p.yaml:1:13: apiVersion "v1" is not known`},
-		"no kind":            {"apiVersion: rolltrace/v1alpha1\nmetadata: {name: a}\n", "kind is missing"},
-		"other kind":         {"apiVersion: rolltrace/v1alpha1\nkind: Policy\nmetadata: {name: a}\n", `p.yaml:2:7: kind "Policy"`},
-		"no name":            {"apiVersion: rolltrace/v1alpha1\nkind: RolloutPolicy\n", "metadata.name is missing"},
-		"wrong type":         {head + "spec:\n  waivers: 3\n", "p.yaml:5:"},
-		"waiver no name":     {waiver("assertion: clean-exit, match: x, reason: r"), "p.yaml:6:6: waiver 1 has no name"},
-		"waiver blank name":  {waiver("name: ' ', assertion: clean-exit, match: x, reason: r"), "has no name"},
-		"waiver twice":       {head + "spec:\n  waivers:\n  - {" + full + "}\n  - {" + full + "}\n", `p.yaml:7:12: waiver "a" is there twice`},
-		"no assertion":       {waiver("name: a, match: x, reason: r"), `waiver "a" has no assertion`},
-		"unknown assertion":  {waiver("name: a, assertion: clean-exits, match: x, reason: r"), `assertion "clean-exits" is not known; one of no-error-spans, `},
-		"no match":           {waiver("name: a, assertion: clean-exit, reason: r"), "has no match"},
-		"no reason":          {waiver("name: a, assertion: clean-exit, match: x"), "has no reason"},
-		"bad regexp":         {waiver("name: a, assertion: clean-exit, match: '(', reason: r"), "no regular expression: missing closing )"},
-		"matches everything": {waiver("name: a, assertion: clean-exit, match: 'x*', reason: r"), "matches the empty string"},
-		"too large":          {strings.Repeat("#", maxPolicy+1), "larger than"},
+		"empty":             {"", "policy p.yaml: is empty"},
+		"blank":             {"\n \n", "is empty"},
+		"comment":           {"# nothing\n", "is empty"},
+		"separators":        {"---\n---\n", "is empty"},
+		"two documents":     {head + "---\n" + head, "p.yaml:5:"},
+		"no YAML":           {"a: [1, 2\n", "p.yaml:1:"},
+		"tab":               {"a:\n\tb: c\n", "p.yaml:"},
+		"a list":            {"- a\n", "p.yaml:1:"},
+		"a scalar":          {"hello\n", "p.yaml:1:"},
+		"unknown field":     {head + "sepc: {}\n", `p.yaml:4:1: unknown field "sepc"`},
+		"unknown in waiver": {waiver(full + ", until: tomorrow"), `p.yaml:6:`},
+		"repeated key":      {head + "kind: RolloutPolicy\n", "p.yaml:4:1"},
+		"no apiVersion":     {"kind: RolloutPolicy\nmetadata: {name: a}\n", "p.yaml:1:1: apiVersion is missing"},
+		"other apiVersion": {
+			"apiVersion: v1\nkind: RolloutPolicy\nmetadata: {name: a}\n",
+			`p.yaml:1:13: apiVersion "v1" is not known`,
+		},
+		"no kind": {"apiVersion: rolltrace/v1alpha1\nmetadata: {name: a}\n", "kind is missing"},
+		"other kind": {
+			"apiVersion: rolltrace/v1alpha1\nkind: Policy\nmetadata: {name: a}\n",
+			`p.yaml:2:7: kind "Policy"`,
+		},
+		"no name":    {"apiVersion: rolltrace/v1alpha1\nkind: RolloutPolicy\n", "metadata.name is missing"},
+		"wrong type": {head + "spec:\n  waivers: 3\n", "p.yaml:5:"},
+		"waiver no name": {
+			waiver("assertion: clean-exit, match: x, reason: r"),
+			"p.yaml:6:6: waiver 1 has no name",
+		},
+		"waiver blank name": {waiver("name: ' ', assertion: clean-exit, match: x, reason: r"), "has no name"},
+		"waiver twice": {
+			head + "spec:\n  waivers:\n  - {" + full + "}\n  - {" + full + "}\n",
+			`p.yaml:7:12: waiver "a" is there twice`,
+		},
+		"no assertion": {waiver("name: a, match: x, reason: r"), `waiver "a" has no assertion`},
+		"unknown assertion": {
+			waiver("name: a, assertion: clean-exits, match: x, reason: r"),
+			`assertion "clean-exits" is not known; one of no-error-spans, `,
+		},
+		"no match":  {waiver("name: a, assertion: clean-exit, reason: r"), "has no match"},
+		"no reason": {waiver("name: a, assertion: clean-exit, match: x"), "has no reason"},
+		"bad regexp": {
+			waiver("name: a, assertion: clean-exit, match: '(', reason: r"),
+			"no regular expression: missing closing )",
+		},
+		"matches everything": {
+			waiver("name: a, assertion: clean-exit, match: 'x*', reason: r"),
+			"matches the empty string",
+		},
+		"too large": {strings.Repeat("#", maxPolicy+1), "larger than"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := ParsePolicy("p.yaml", []byte(c.in))

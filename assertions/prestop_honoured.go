@@ -17,8 +17,8 @@ the bounds come from the Killing event, the hook, and the exit.
 **Fails** when the kubelet reported FailedPreStopHook, and when SIGTERM or the exit certainly came before a sleep hook
 could have ended: the hook was cut by the grace period or a forced delete, or the process ended while it ran.
 
-**Inconclusive** when the bounds of SIGTERM or of the exit are not known, and for an exec, HTTP or TCP hook when it cannot
-be ruled out that the end of the grace period cut it, or that the event of its failure was lost.
+**Inconclusive** when the bounds of SIGTERM or of the exit are not known, and for an exec, HTTP or TCP hook when it
+cannot be ruled out that the end of the grace period cut it, or that the event of its failure was lost.
 
 **What to do:** keep the hook shorter than terminationGracePeriodSeconds, with room for the drain; prefer ` + "`preStop.sleep`" + `, which
 needs no shell in the image.`,
@@ -95,9 +95,12 @@ func judgeHook(ev *Evidence, t *roll.Termination, p Params) (finding string, gap
 		}
 		switch {
 		case t.Signaled.IsZero():
-			return unknown(roll.GapSignalUnknown, "when SIGTERM was sent could not be bounded, so whether it waited for the preStop sleep of %s is not known", t.PreStop.Sleep)
+			return unknown(roll.GapSignalUnknown,
+				"when SIGTERM was sent could not be bounded, so whether it waited for the preStop sleep of %s is not known", t.PreStop.Sleep)
 		case t.Exited.IsZero():
-			return unknown(roll.GapHookUnknown, "its exit was not observed, so whether it lived to the end of its preStop sleep of %s is not known", t.PreStop.Sleep)
+			return unknown(roll.GapHookUnknown,
+				"its exit was not observed, so whether it lived to the end of its preStop sleep of %s is not known",
+				t.PreStop.Sleep)
 		}
 		return "", gap
 	}
@@ -106,17 +109,23 @@ func judgeHook(ev *Evidence, t *roll.Termination, p Params) (finding string, gap
 	// period could cut it, and it succeeded when the kubelet reported no failure.
 	switch {
 	case t.Signaled.IsZero():
-		return unknown(roll.GapSignalUnknown, "when SIGTERM was sent could not be bounded, so whether it waited for the preStop hook (%s) is not known", t.PreStop.Kind)
+		return unknown(roll.GapSignalUnknown,
+			"when SIGTERM was sent could not be bounded, so whether it waited for the preStop hook (%s) is not known",
+			t.PreStop.Kind)
 	case t.Exited.IsZero():
-		return unknown(roll.GapHookUnknown, "its exit was not observed, so whether its preStop hook (%s) was cut is not known", t.PreStop.Kind)
+		return unknown(roll.GapHookUnknown,
+			"its exit was not observed, so whether its preStop hook (%s) was cut is not known", t.PreStop.Kind)
 	}
 	granted, known := grace(t)
 	if deadline := begun.Add(granted, begun.Source); !known || t.Exited.BeforeBy(deadline, skew) != roll.Yes {
-		return unknown(roll.GapHookUnknown, "its preStop hook (%s) may have been cut by the end of the grace period", t.PreStop.Kind)
+		return unknown(roll.GapHookUnknown, "its preStop hook (%s) may have been cut by the end of the grace period",
+			t.PreStop.Kind)
 	}
 	for _, g := range ev.Roll.Gaps {
 		if g.Resource == roll.ResourceEvents {
-			return unknown(roll.GapHookUnknown, "events are missing from the recording, so whether its preStop hook (%s) failed is not known", t.PreStop.Kind)
+			return unknown(roll.GapHookUnknown,
+				"events are missing from the recording, so whether its preStop hook (%s) failed is not known",
+				t.PreStop.Kind)
 		}
 	}
 	return "", gap

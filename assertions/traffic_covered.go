@@ -16,14 +16,15 @@ could have shown a lost request at all, and says how many calls touched a pod wh
 
 **Fails** never: it is about the evidence.
 
-**Inconclusive** when the roll's own window, without its padding, holds no client or server span; when none of them is of, or
-calls, a pod of the workload; and when the workload's pods serve but no caller's client span is there: a call that is cut
-at the exit leaves no server span, so only the caller can tell.
+**Inconclusive** when the roll's own window, without its padding, holds no client or server span; when none of them is
+of, or calls, a pod of the workload; and when the workload's pods serve but no caller's client span is there: a call
+that is cut at the exit leaves no server span, so only the caller can tell.
 
 Spans that lead to no known pod are counted and shown. That no call touched a terminating pod is said, and is no gap: an
 orderly roll takes a pod out of the endpoints before it stops.
 
-**What to do:** put k8s.pod.uid and k8s.pod.name on the resources (the k8sattributes processor, or the downward API), instrument
+**What to do:** put k8s.pod.uid and k8s.pod.name on the resources (the k8sattributes processor, or the downward API),
+instrument
 the callers, and send traffic while the roll runs.`,
 	Check: checkTrafficCovered,
 }
@@ -63,12 +64,15 @@ func checkTrafficCovered(ev *Evidence, _ Params) Outcome {
 	w := ev.Roll.Workload
 	switch {
 	case inWindow == 0:
-		addGaps(&out, noSpans(ev, "the roll's window holds no client or server span: no traffic, or none that left spans"))
+		addGaps(&out, noSpans(ev,
+			"the roll's window holds no client or server span: no traffic, or none that left spans"))
 	case served+called+issued == 0:
-		addGaps(&out, noSpans(ev, fmt.Sprintf("%s in the roll's window, but none is of or to a pod of %s", plural(inWindow, "span"), w)))
+		addGaps(&out, noSpans(ev, fmt.Sprintf("%s in the roll's window, but none is of or to a pod of %s",
+			plural(inWindow, "span"), w)))
 	case served > 0 && called == 0:
 		addGaps(&out, noSpans(ev, fmt.Sprintf(
-			"%s of %s, but no client span that called it: a call that was cut at the exit shows in its caller alone", plural(served, "server span"), w)))
+			"%s of %s, but no client span that called it: a call that was cut at the exit shows in its caller alone",
+			plural(served, "server span"), w)))
 	}
 	if inWindow == 0 {
 		out.Summary = "no span in the roll's own window"
@@ -89,9 +93,9 @@ func checkTrafficCovered(ev *Evidence, _ Params) Outcome {
 	return out
 }
 
-// TouchedTerminating reports whether a span ran on, or called, a pod that was certainly being terminated when the span
-// started or ended, and in which phase: preStop before drain. A client span of a terminating pod counts too: its own pod is
-// the one that was ending.
+// TouchedTerminating reports whether a span ran on, or called, a pod that was certainly being terminated when the
+// span started or ended, and in which phase: preStop before drain. A client span of a terminating pod counts too: its
+// own pod is the one that was ending.
 func TouchedTerminating(s *roll.Span) (roll.Phase, bool) {
 	for _, p := range []roll.Phase{roll.PhasePreStop, roll.PhaseDrain} {
 		if s.Phase == p || s.EndPhase == p || s.PeerPhase == p || s.PeerEndPhase == p {

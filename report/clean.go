@@ -61,8 +61,8 @@ func seconds(d time.Duration) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", d.Seconds()), ".0") + " s"
 }
 
-// table writes rows in aligned columns, two spaces apart, each line after indent. Cells are cleaned; the last column is not
-// padded.
+// table writes rows in aligned columns, two spaces apart, each line after indent. Cells are cleaned; the last column
+// is not padded.
 func table(b *strings.Builder, indent string, rows [][]string) {
 	width := []int{}
 	for i, row := range rows {

@@ -54,8 +54,9 @@ type junitProblem struct {
 	Text    string `xml:",chardata"`
 }
 
-// junit writes one test suite a roll, one more for what concerns the whole, and one test case an assertion. A fail is a
-// failure, an inconclusive result an error: neither is ever skipped or left out, so that a report that is not a pass is red.
+// junit writes one test suite a roll, one more for what concerns the whole, and one test case an assertion. A fail is
+// a failure, an inconclusive result an error: neither is ever skipped or left out, so that a report that is not a
+// pass is red.
 func junit(w io.Writer, rep *roll.Report) error {
 	out := junitSuites{Name: "rolltrace"}
 	for i := range rep.Rolls {
@@ -77,7 +78,10 @@ func junit(w io.Writer, rep *roll.Report) error {
 	}
 	out.add(junitSuite{Name: "recording", Time: "0"}, rep.Results, "")
 	if rep.Verdict != roll.Pass && out.Failures+out.Errors == 0 {
-		out.add(junitSuite{Name: "verdict", Time: "0"}, []roll.Result{{Assertion: "verdict", Roll: "verdict", Verdict: rep.Verdict}}, "verdict")
+		out.add(junitSuite{Name: "verdict", Time: "0"}, []roll.Result{{
+			Assertion: "verdict", Roll: "verdict",
+			Verdict: rep.Verdict,
+		}}, "verdict")
 	}
 	if _, err := io.WriteString(w, xml.Header); err != nil {
 		return err
@@ -98,7 +102,10 @@ func (o *junitSuites) add(s junitSuite, results []roll.Result, id string) {
 		if r.Roll != id {
 			continue
 		}
-		c := junitTestCase{Name: clean(r.Assertion), Class: "rolltrace." + s.Name, Time: "0", SystemOut: clean(r.Summary)}
+		c := junitTestCase{
+			Name: clean(r.Assertion), Class: "rolltrace." + s.Name, Time: "0",
+			SystemOut: clean(r.Summary),
+		}
 		if n := len(r.Waived); n > 0 {
 			c.SystemOut += "\nwaived: " + plural(n, "finding") + "\n" + findingLines(r.Waived)
 		}

@@ -1,5 +1,5 @@
-// Package report renders a [roll.Report]: one file a format, listed in [Formats]. A format decides nothing. The verdicts
-// are in the report, and the same report gives the same bytes.
+// Package report renders a [roll.Report]: one file a format, listed in [Formats]. A format decides nothing. The
+// verdicts are in the report, and the same report gives the same bytes.
 package report
 
 import (
@@ -47,8 +47,8 @@ func Known(name string) bool {
 	return false
 }
 
-// Write renders the report in the named format, in one call of w.Write, so that a report that cannot be rendered leaves no
-// part of itself behind. A name that is not in [Formats] is an error.
+// Write renders the report in the named format, in one call of w.Write, so that a report that cannot be rendered
+// leaves no part of itself behind. A name that is not in [Formats] is an error.
 func Write(w io.Writer, name string, rep *roll.Report) error {
 	for _, f := range Formats {
 		if f.Name != name {

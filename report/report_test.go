@@ -32,10 +32,13 @@ func termination(pod string, edit func(*roll.Termination)) roll.Termination {
 		Pod: roll.PodRef{Namespace: "shop", Name: pod, UID: "uid-" + pod}, Container: "app", Cause: roll.CauseRollout,
 		Requested:      roll.Second(at(2*s), roll.SourceDeletionTimestamp),
 		PreStopStarted: roll.At(at(2100*time.Millisecond), roll.SourceKillingEvent),
-		Signaled:       roll.Instant{Earliest: at(7100 * time.Millisecond), Latest: at(7300 * time.Millisecond), Source: roll.SourcePreStopSleep},
-		Exited:         roll.Second(at(7*s), roll.SourceContainerStatus),
-		Removed:        roll.At(at(9*s), roll.SourceWatch),
-		ExitCode:       &zero, Reason: "Completed", GracePeriodSeconds: &grace,
+		Signaled: roll.Instant{
+			Earliest: at(7100 * time.Millisecond), Latest: at(7300 * time.Millisecond),
+			Source: roll.SourcePreStopSleep,
+		},
+		Exited:   roll.Second(at(7*s), roll.SourceContainerStatus),
+		Removed:  roll.At(at(9*s), roll.SourceWatch),
+		ExitCode: &zero, Reason: "Completed", GracePeriodSeconds: &grace,
 		PreStop: roll.PreStop{Kind: roll.PreStopSleep, Sleep: 5 * s},
 	}
 	if edit != nil {
@@ -59,21 +62,35 @@ func passing() *roll.Report {
 			Logs: roll.LogCounts{Lines: 120, Warn: 3, Waived: 3},
 		}},
 		Results: []roll.Result{
-			{Assertion: "no-error-spans", Roll: "shop/deployment/cart#1", Verdict: roll.Pass, Summary: "216 client spans and 436 server spans, 0 with error status"},
 			{
-				Assertion: "no-warn-logs", Roll: "shop/deployment/cart#1", Verdict: roll.Pass, Summary: "120 log lines: 0 ERROR, 3 WARN, 0 without a severity",
+				Assertion: "no-error-spans", Roll: "shop/deployment/cart#1", Verdict: roll.Pass,
+				Summary: "216 client spans and 436 server spans, 0 with error status",
+			},
+			{
+				Assertion: "no-warn-logs", Roll: "shop/deployment/cart#1", Verdict: roll.Pass,
+				Summary: "120 log lines: 0 ERROR, 3 WARN, 0 without a severity",
 				Waived: []roll.Finding{{
-					Message: "orphan inventory is read-only", Severity: "WARN", Count: 3, Time: at(4 * s), Pod: "shop/web-1", Container: "app",
+					Message: "orphan inventory is read-only", Severity: "WARN", Count: 3, Time: at(4 * s),
+					Pod: "shop/web-1", Container: "app",
 					Waiver: "orphan", Reason: "standing notice", Link: "https://example.com/1",
 				}},
 			},
-			{Assertion: "control", Verdict: roll.Pass, Summary: "the same query finds 12 error spans of 2 services outside the windows"},
+			{
+				Assertion: "control", Verdict: roll.Pass,
+				Summary: "the same query finds 12 error spans of 2 services outside the windows",
+			},
 		},
 		Waivers: []roll.WaiverUse{
-			{Name: "orphan", Assertion: "no-warn-logs", Reason: "standing notice", Link: "https://example.com/1", Count: 1},
+			{
+				Name: "orphan", Assertion: "no-warn-logs", Reason: "standing notice", Link: "https://example.com/1",
+				Count: 1,
+			},
 			{Name: "stale", Assertion: "clean-exit", Reason: "old JVM"},
 		},
-		Backend:  roll.BackendInfo{Name: "tempo", Address: "http://tempo:3200", Version: "3.0.3", Query: "{ kind = client }", Barrier: "two counts agree", Waited: 3 * s},
+		Backend: roll.BackendInfo{
+			Name: "tempo", Address: "http://tempo:3200", Version: "3.0.3",
+			Query: "{ kind = client }", Barrier: "two counts agree", Waited: 3 * s,
+		},
 		Control:  &roll.ControlReport{Ranges: []roll.Range{{Start: at(-60 * s), End: at(-s)}}, Errors: 12},
 		Recorded: roll.Range{Start: at(-60 * s), End: at(60 * s)}, Padding: s,
 	}
@@ -81,8 +98,10 @@ func passing() *roll.Report {
 
 func finding(i int) roll.Finding {
 	return roll.Finding{
-		Message: fmt.Sprintf("client web's call %d to pod cart-5d9-a in phase preStop → drain failed", i), Time: at(3 * s),
-		Pod: "shop/web-1", Phase: roll.PhaseServing, Peer: "shop/cart-5d9-a", PeerPhase: roll.PhaseDrain, Service: "web",
+		Message: fmt.Sprintf("client web's call %d to pod cart-5d9-a in phase preStop → drain failed", i),
+		Time:    at(3 * s),
+		Pod:     "shop/web-1", Phase: roll.PhaseServing, Peer: "shop/cart-5d9-a", PeerPhase: roll.PhaseDrain,
+		Service: "web",
 		TraceID: "0102", SpanID: "03", SpanKind: "client",
 	}
 }
@@ -106,7 +125,10 @@ func inconclusive() *roll.Report {
 	rep.Verdict, rep.Rolls[0].Verdict = roll.Inconclusive, roll.Inconclusive
 	r := &rep.Results[0]
 	r.Verdict, r.Summary, r.Reasons = roll.Inconclusive, "no client or server span", []roll.GapReason{roll.GapNoSpans}
-	r.Gaps = []roll.Gap{{Reason: roll.GapNoSpans, Object: "shop/deployment/cart#1", Detail: "there is no span", From: at(-s), To: at(11 * s)}}
+	r.Gaps = []roll.Gap{{
+		Reason: roll.GapNoSpans, Object: "shop/deployment/cart#1", Detail: "there is no span",
+		From: at(-s), To: at(11 * s),
+	}}
 	rep.Rolls[0].Spans, rep.Rolls[0].Logs = roll.SpanCounts{}, roll.LogCounts{}
 	rep.Rolls[0].Terminations = []roll.Termination{termination("cart-5d9-a", func(t *roll.Termination) {
 		t.Forced, t.ExitCode, t.Reason, t.Exited, t.Signaled = true, nil, "", roll.Instant{}, roll.Instant{}
@@ -124,7 +146,10 @@ func noRolls() *roll.Report {
 		Schema: 1, Verdict: roll.Inconclusive, Rolls: []roll.RollReport{},
 		Results: []roll.Result{{
 			Assertion: "evidence-complete", Verdict: roll.Inconclusive, Summary: "the recording holds no roll",
-			Reasons: []roll.GapReason{roll.GapNoRolls}, Gaps: []roll.Gap{{Reason: roll.GapNoRolls, Detail: "no workload replaced a pod"}},
+			Reasons: []roll.GapReason{roll.GapNoRolls}, Gaps: []roll.Gap{{
+				Reason: roll.GapNoRolls,
+				Detail: "no workload replaced a pod",
+			}},
 		}},
 		Backend: roll.BackendInfo{Name: "otlp-file", Address: "spans.jsonl"},
 	}
@@ -196,7 +221,8 @@ func TestRenderAgain(t *testing.T) {
 		for _, f := range Formats {
 			want := render(t, f.Name, make())
 			if f.Name == "json" {
-				want = strings.ReplaceAll(want, `\ufffd`, "\ufffd") // JSON holds no invalid byte: what stood for one is itself now
+				want = strings.ReplaceAll(want, `\ufffd`,
+					"\ufffd") // JSON holds no invalid byte: what stood for one is itself now
 			}
 			if got := render(t, f.Name, again); got != want {
 				t.Errorf("%s as %s differs:\n%s\nwant\n%s", name, f.Name, got, want)
@@ -265,7 +291,8 @@ func TestTextIsClean(t *testing.T) {
 
 func TestUnknownFormat(t *testing.T) {
 	var b bytes.Buffer
-	if err := Write(&b, "yaml", passing()); err == nil || b.Len() > 0 || !strings.Contains(err.Error(), "text, json, junit") {
+	if err := Write(&b, "yaml", passing()); err == nil || b.Len() > 0 || !strings.Contains(err.Error(),
+		"text, json, junit") {
 		t.Errorf("error %v, wrote %q", err, b.String())
 	}
 	if Known("yaml") || !Known("text") {
@@ -281,7 +308,8 @@ func TestWriteErrors(t *testing.T) {
 	}
 	full := errors.New("disk full")
 	for _, f := range Formats {
-		if err := Write(writerFunc(func([]byte) (int, error) { return 0, full }), f.Name, passing()); !errors.Is(err, full) {
+		if err := Write(writerFunc(func([]byte) (int, error) { return 0, full }), f.Name, passing()); !errors.Is(err,
+			full) {
 			t.Errorf("%s: %v", f.Name, err)
 		}
 	}

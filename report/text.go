@@ -18,8 +18,8 @@ const (
 	textWidth       = 100
 )
 
-// text writes the report for a person: the verdict, the story with its numbers, a row a roll, a row for each result that is
-// not a plain pass, the findings, the gaps, what was asked.
+// text writes the report for a person: the verdict, the story with its numbers, a row a roll, a row for each result
+// that is not a plain pass, the findings, the gaps, what was asked.
 func text(w io.Writer, rep *roll.Report) error {
 	var b strings.Builder
 	b.WriteString(verdictLine(rep) + "\n")
@@ -60,7 +60,8 @@ func verdictLine(rep *roll.Report) string {
 			continue
 		}
 		word := map[roll.Verdict][2]string{
-			roll.Fail: {"fails", "fail"}, roll.Inconclusive: {"is inconclusive", "are inconclusive"}, roll.Pass: {"passes", "pass"},
+			roll.Fail: {"fails", "fail"}, roll.Inconclusive: {"is inconclusive", "are inconclusive"},
+			roll.Pass: {"passes", "pass"},
 		}[v]
 		if n[v] == 1 {
 			parts = append(parts, "1 "+word[0])
@@ -77,7 +78,8 @@ func verdictLine(rep *roll.Report) string {
 	return line
 }
 
-// storyOf is the paragraph: what happened to the pods, what the spans say, whether the query can find errors, what the logs say.
+// storyOf is the paragraph: what happened to the pods, what the spans say, whether the query can find errors, what
+// the logs say.
 func storyOf(rep *roll.Report) []string {
 	if len(rep.Rolls) == 0 {
 		return nil
@@ -156,8 +158,9 @@ func endsStory(rep *roll.Report) []string {
 	case signaled == n:
 		out = append(out, fmt.Sprintf("%s got SIGTERM %s after %s deletion was asked for%s.", subject, sig, its, hook))
 	case signaled > 0:
-		out = append(out, fmt.Sprintf("%d of %s got SIGTERM %s after the deletion was asked for%s; when the others did is not known.",
-			signaled, plural(n, "old container"), sig, hook))
+		out = append(out,
+			fmt.Sprintf("%d of %s got SIGTERM %s after the deletion was asked for%s; when the others did is not known.",
+				signaled, plural(n, "old container"), sig, hook))
 	default:
 		out = append(out, fmt.Sprintf("When %s got SIGTERM is not known%s.", plural(n, "old container"), hook))
 	}
@@ -311,7 +314,8 @@ func logsStory(rep *roll.Report) []string {
 		return []string{fmt.Sprintf("%d WARN and %d ERROR among %s of %s; a waiver accepts %d of them.",
 			c.Warn, c.Error, plural(c.Lines, "log line"), windows, c.Waived)}
 	default:
-		return []string{fmt.Sprintf("%d WARN and %d ERROR among %s of %s.", c.Warn, c.Error, plural(c.Lines, "log line"), windows)}
+		return []string{fmt.Sprintf("%d WARN and %d ERROR among %s of %s.", c.Warn, c.Error, plural(c.Lines,
+			"log line"), windows)}
 	}
 }
 
@@ -347,8 +351,8 @@ func writeTerminations(b *strings.Builder, rep *roll.Report) {
 	}
 }
 
-// Terminations writes a row a container: when its deletion was asked for, SIGTERM and exit after that with their bounds, exit
-// code and cause. What was not observed is "unknown".
+// Terminations writes a row a container: when its deletion was asked for, SIGTERM and exit after that with their
+// bounds, exit code and cause. What was not observed is "unknown".
 func Terminations(b *strings.Builder, indent string, ts []roll.Termination) {
 	rows := [][]string{{"POD", "CONTAINER", "REQUESTED", "SIGTERM", "EXIT", "CODE", "CAUSE"}}
 	for i := range ts {
@@ -430,7 +434,8 @@ func writeFindings(b *strings.Builder, rep *roll.Report) {
 		if len(r.Findings) == 0 {
 			continue
 		}
-		fmt.Fprintf(b, "\n%s, %s: %s\n", clean(r.Assertion), clean(rollName(r.Roll)), plural(len(r.Findings), "finding"))
+		fmt.Fprintf(b, "\n%s, %s: %s\n", clean(r.Assertion), clean(rollName(r.Roll)), plural(len(r.Findings),
+			"finding"))
 		for j := range r.Findings[:min(len(r.Findings), maxFindings)] {
 			b.WriteString("  " + findingLine(&r.Findings[j]) + "\n")
 		}

@@ -34,8 +34,8 @@ type Options struct {
 	Padding time.Duration
 	// Rolls selects rolls; nil selects all. A selection that none meets is an error, a recording without any is not.
 	Rolls func(*roll.Roll) bool
-	// ControlRequired makes it inconclusive that no error span is found outside the windows. ControlRange is where to look;
-	// nil: everything that was recorded but the padded windows of all rolls.
+	// ControlRequired makes it inconclusive that no error span is found outside the windows. ControlRange is where to
+	// look; nil: everything that was recorded but the padded windows of all rolls.
 	ControlRequired bool
 	ControlRange    *roll.Range
 	// NoWait does not wait for the backend to catch up: what may be missing for that is a gap.
@@ -87,7 +87,8 @@ func Run(ctx context.Context, o Options) (*roll.Report, error) {
 	if len(rolls) > 0 {
 		var late []roll.Gap
 		rep.Backend.Barrier, rep.Backend.Waited, late = wait(ctx, o, windows, progress)
-		progress(fmt.Sprintf("asking %s at %s for the spans of %d windows", o.Traces.Name(), o.Traces.Address(), len(windows)))
+		progress(fmt.Sprintf("asking %s at %s for the spans of %d windows", o.Traces.Name(), o.Traces.Address(),
+			len(windows)))
 		a, err := o.Traces.Spans(ctx, query.Request{Ranges: query.Merge(windows), Selection: o.Selection})
 		if err != nil {
 			return nil, fmt.Errorf("fetch spans: %w", err)
@@ -105,7 +106,10 @@ func Run(ctx context.Context, o Options) (*roll.Report, error) {
 		if o.ControlRequired {
 			gaps.Add(control.Gaps...)
 		}
-		rep.Control = &roll.ControlReport{Required: o.ControlRequired, Ranges: control.Ranges, Errors: len(control.Spans)}
+		rep.Control = &roll.ControlReport{
+			Required: o.ControlRequired, Ranges: control.Ranges,
+			Errors: len(control.Spans),
+		}
 	}
 
 	// 4. Spans and log lines find their pods and phases.
@@ -155,7 +159,10 @@ func Run(ctx context.Context, o Options) (*roll.Report, error) {
 	} else {
 		for _, a := range assertions.All {
 			if a.Global {
-				rep.Results = append(rep.Results, assertions.Run(a, &assertions.Evidence{Pods: pods, Control: control}, o.Params, o.Policy))
+				rep.Results = append(rep.Results, assertions.Run(a, &assertions.Evidence{
+					Pods:    pods,
+					Control: control,
+				}, o.Params, o.Policy))
 			}
 		}
 	}
@@ -207,7 +214,9 @@ func pad(r roll.Range, by time.Duration) roll.Range {
 }
 
 // wait makes sure that the backend has the spans of the windows, or says that it may not.
-func wait(ctx context.Context, o Options, windows []roll.Range, progress func(string)) (barrier string, waited time.Duration, gaps []roll.Gap) {
+func wait(ctx context.Context, o Options, windows []roll.Range, progress func(string)) (barrier string,
+	waited time.Duration, gaps []roll.Gap,
+) {
 	var end time.Time
 	for _, w := range windows {
 		if w.End.After(end) {
@@ -227,9 +236,11 @@ func wait(ctx context.Context, o Options, windows []roll.Range, progress func(st
 	return barrier, waited, gaps
 }
 
-// askControl looks for error spans outside the windows. That it could not be asked is a gap, not an error: only a user who
-// requires a control is held up by it.
-func askControl(ctx context.Context, o Options, recorded roll.Range, windows []roll.Range) (*assertions.Control, error) {
+// askControl looks for error spans outside the windows. That it could not be asked is a gap, not an error: only a
+// user who requires a control is held up by it.
+func askControl(ctx context.Context, o Options, recorded roll.Range, windows []roll.Range) (*assertions.Control,
+	error,
+) {
 	c := &assertions.Control{Required: o.ControlRequired, Ranges: outside(recorded, windows)}
 	if o.ControlRange != nil {
 		c.Ranges = []roll.Range{*o.ControlRange}
@@ -244,7 +255,10 @@ func askControl(ctx context.Context, o Options, recorded roll.Range, windows []r
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("fetch control spans: %w", err)
 	case err != nil:
-		c.Gaps = []roll.Gap{{Reason: roll.GapBackendError, Detail: "the control could not be asked for: " + err.Error()}}
+		c.Gaps = []roll.Gap{{
+			Reason: roll.GapBackendError,
+			Detail: "the control could not be asked for: " + err.Error(),
+		}}
 	default:
 		c.Spans, c.Gaps = a.Spans, a.Coverage.Gaps
 	}
@@ -276,8 +290,8 @@ func minTime(a, b time.Time) time.Time {
 	return a
 }
 
-// gather returns the spans of one window, and nothing else: as a part of all spans where they lie side by side, which they
-// do unless windows overlap or a span is long, else as a copy.
+// gather returns the spans of one window, and nothing else: as a part of all spans where they lie side by side, which
+// they do unless windows overlap or a span is long, else as a copy.
 func gather(spans []roll.Span, indices []int32) []roll.Span {
 	n := len(indices)
 	if n == 0 {
@@ -302,12 +316,14 @@ func unstamped(logs []roll.LogLine) []roll.Gap {
 	if n == 0 {
 		return nil
 	}
-	return []roll.Gap{{Reason: roll.GapLogs, Detail: count(n, "log line") + " without a time stamp cannot be placed in a window; record logs with time stamps"}}
+	return []roll.Gap{{Reason: roll.GapLogs, Detail: count(n,
+		"log line") + " without a time stamp cannot be placed in a window; record logs with time stamps"}}
 }
 
 func rollReport(r *roll.Roll, ev *assertions.Evidence) roll.RollReport {
 	rr := roll.RollReport{
-		ID: r.ID, Workload: r.Workload, From: r.From, To: r.To, Cause: r.Cause, Window: r.Window, Completed: r.Completed,
+		ID: r.ID, Workload: r.Workload, From: r.From, To: r.To, Cause: r.Cause, Window: r.Window,
+		Completed:    r.Completed,
 		Terminations: r.Terminations,
 	}
 	if rr.Terminations == nil {

@@ -79,13 +79,17 @@ func recording(deletes ...time.Duration) *roll.Recording {
 	}
 	labels := map[string]string{"pod-template-hash": "abc"}
 	add(roll.OpListed, "deployments", at(-time.Minute), roll.Object{
-		Kind: "Deployment", Metadata: roll.ObjectMeta{Namespace: "shop", Name: "cart", UID: "uid-cart", Generation: 1, CreationTimestamp: at(-time.Hour)},
+		Kind: "Deployment", Metadata: roll.ObjectMeta{
+			Namespace: "shop", Name: "cart", UID: "uid-cart", Generation: 1,
+			CreationTimestamp: at(-time.Hour),
+		},
 		Spec: &roll.Spec{Replicas: &one}, Status: &roll.Status{ObservedGeneration: 1, Replicas: 1, ReadyReplicas: 1},
 	})
 	add(roll.OpListed, "replicasets", at(-time.Minute), roll.Object{
 		Kind: "ReplicaSet", Metadata: roll.ObjectMeta{
 			Namespace: "shop", Name: "cart-abc", UID: "uid-cart-abc", CreationTimestamp: at(-time.Hour), Labels: labels,
-			OwnerReferences: owner("Deployment", "cart"), Annotations: map[string]string{"deployment.kubernetes.io/revision": "1"},
+			OwnerReferences: owner("Deployment", "cart"),
+			Annotations:     map[string]string{"deployment.kubernetes.io/revision": "1"},
 		},
 		Spec: &roll.Spec{Replicas: &one}, Status: &roll.Status{Replicas: 1, ReadyReplicas: 1},
 	})
@@ -94,13 +98,20 @@ func recording(deletes ...time.Duration) *roll.Recording {
 	pod := func(n int, created time.Time, edit func(*roll.Object)) roll.Object {
 		o := roll.Object{
 			Kind: "Pod", Metadata: roll.ObjectMeta{
-				Namespace: "shop", Name: fmt.Sprintf("cart-abc-p%d", n), UID: fmt.Sprintf("uid-p%d", n), CreationTimestamp: created,
-				Labels: labels, OwnerReferences: owner("ReplicaSet", "cart-abc"),
+				Namespace: "shop", Name: fmt.Sprintf("cart-abc-p%d", n), UID: fmt.Sprintf("uid-p%d", n),
+				CreationTimestamp: created,
+				Labels:            labels, OwnerReferences: owner("ReplicaSet", "cart-abc"),
 			},
-			Spec: &roll.Spec{NodeName: "n1", Containers: []roll.Container{{Name: "app"}}, TerminationGracePeriodSeconds: &grace},
+			Spec: &roll.Spec{
+				NodeName: "n1", Containers: []roll.Container{{Name: "app"}},
+				TerminationGracePeriodSeconds: &grace,
+			},
 			Status: &roll.Status{
 				Phase: "Running", PodIP: fmt.Sprintf("10.0.0.%d", n+1),
-				Conditions: []roll.Condition{{Type: "Ready", Status: "True", LastTransitionTime: created.Add(time.Second)}},
+				Conditions: []roll.Condition{{
+					Type: "Ready", Status: "True",
+					LastTransitionTime: created.Add(time.Second),
+				}},
 				ContainerStatuses: []roll.ContainerStatus{{
 					Name: "app", ContainerID: fmt.Sprintf("containerd://c%d", n), Ready: true,
 					State: roll.ContainerState{Running: &roll.StateRunning{StartedAt: created.Add(time.Second)}},
@@ -119,7 +130,8 @@ func recording(deletes ...time.Duration) *roll.Recording {
 		terminated := func(o *roll.Object) {
 			o.Metadata.DeletionTimestamp, o.Metadata.DeletionGracePeriodSeconds = at(d+30*time.Second), &grace
 			o.Status.ContainerStatuses[0].State = roll.ContainerState{Terminated: &roll.StateTerminated{
-				Reason: "Completed", StartedAt: created.Add(time.Second), FinishedAt: exit, ContainerID: fmt.Sprintf("containerd://c%d", i),
+				Reason: "Completed", StartedAt: created.Add(time.Second), FinishedAt: exit,
+				ContainerID: fmt.Sprintf("containerd://c%d", i),
 			}}
 			o.Status.ContainerStatuses[0].Ready = false
 			o.Status.Phase = "Succeeded"
@@ -128,9 +140,12 @@ func recording(deletes ...time.Duration) *roll.Recording {
 			o.Metadata.DeletionTimestamp, o.Metadata.DeletionGracePeriodSeconds = at(d+30*time.Second), &grace
 		}))
 		add(roll.OpAdded, "events", at(d+30*time.Millisecond), roll.Object{
-			Kind: "Event", Metadata: roll.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("cart-abc-p%d.%x", i, at(d+20*time.Millisecond).UnixNano())},
-			InvolvedObject: &roll.ObjectReference{Kind: "Pod", Namespace: "shop", Name: fmt.Sprintf("cart-abc-p%d", i), UID: fmt.Sprintf("uid-p%d", i), FieldPath: "spec.containers{app}"},
-			Reason:         "Killing", Message: "Stopping container app", Count: 1, FirstTimestamp: at(d), LastTimestamp: at(d),
+			Kind: "Event", Metadata: roll.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("cart-abc-p%d.%x", i,
+				at(d+20*time.Millisecond).UnixNano())},
+			InvolvedObject: &roll.ObjectReference{Kind: "Pod", Namespace: "shop", Name: fmt.Sprintf("cart-abc-p%d",
+				i), UID: fmt.Sprintf("uid-p%d", i), FieldPath: "spec.containers{app}"},
+			Reason: "Killing", Message: "Stopping container app", Count: 1, FirstTimestamp: at(d),
+			LastTimestamp: at(d),
 		})
 		add(roll.OpAdded, "pods", at(d+50*time.Millisecond), pod(i+1, at(d), func(o *roll.Object) {
 			o.Status = &roll.Status{Phase: "Pending"}
@@ -145,17 +160,22 @@ func recording(deletes ...time.Duration) *roll.Recording {
 			terminated(o)
 			o.Metadata.DeletionTimestamp, o.Metadata.DeletionGracePeriodSeconds = gone, &zero
 		}))
-		rec.Ends = append(rec.Ends, roll.EndOfLog{LogEnd: roll.LogEnd{Namespace: "shop", Pod: fmt.Sprintf("cart-abc-p%d", i), UID: fmt.Sprintf("uid-p%d", i), Container: "app", Complete: true}})
+		rec.Ends = append(rec.Ends, roll.EndOfLog{LogEnd: roll.LogEnd{
+			Namespace: "shop",
+			Pod:       fmt.Sprintf("cart-abc-p%d", i), UID: fmt.Sprintf("uid-p%d", i), Container: "app", Complete: true,
+		}})
 		created = at(d)
 	}
-	rec.Ends = append(rec.Ends, roll.EndOfLog{LogEnd: roll.LogEnd{Namespace: "shop", Pod: fmt.Sprintf("cart-abc-p%d", len(deletes)), UID: fmt.Sprintf("uid-p%d", len(deletes)), Container: "app", Complete: true}})
+	rec.Ends = append(rec.Ends, roll.EndOfLog{LogEnd: roll.LogEnd{Namespace: "shop", Pod: fmt.Sprintf("cart-abc-p%d",
+		len(deletes)), UID: fmt.Sprintf("uid-p%d", len(deletes)), Container: "app", Complete: true}})
 	return rec
 }
 
 // call is a client span and the server span of pod n for it.
 func call(id byte, n int, start, took time.Duration) []roll.Span {
 	client := roll.Span{
-		TraceID: roll.TraceID{15: id}, SpanID: roll.SpanID{7: 1}, Kind: roll.KindClient, Name: "Get", Start: at(start), Duration: took,
+		TraceID: roll.TraceID{15: id}, SpanID: roll.SpanID{7: 1}, Kind: roll.KindClient, Name: "Get",
+		Start: at(start), Duration: took,
 		Resource: &roll.Resource{Attributes: roll.Attributes{{Key: "service.name", Value: "web"}}},
 	}
 	server := client
@@ -204,7 +224,8 @@ func result(t *testing.T, rep *roll.Report, assertion, id string) roll.Result {
 const minute = time.Minute
 
 func TestPass(t *testing.T) {
-	f := &fake{spans: slices.Concat(call(1, 0, 500*time.Millisecond, 20*time.Millisecond), failing(call(2, 0, -30*time.Second, time.Millisecond)))}
+	f := &fake{spans: slices.Concat(call(1, 0, 500*time.Millisecond, 20*time.Millisecond), failing(call(2, 0,
+		-30*time.Second, time.Millisecond)))}
 	rep := mustRun(t, options(f, recording(0)))
 	if rep.Verdict != roll.Pass {
 		t.Fatalf("verdict %s: %+v", rep.Verdict, rep.Results)
@@ -218,9 +239,13 @@ func TestPass(t *testing.T) {
 	if rep.Backend != (roll.BackendInfo{Name: "fake", Address: "nowhere", Version: "1", Query: "q", Barrier: "asked"}) {
 		t.Errorf("backend %+v", rep.Backend)
 	}
-	// The windows are padded, the backend was given the time to catch up with the latest, and the control looked elsewhere.
+	// The windows are padded, the backend was given the time to catch up with the latest, and the control looked
+	// elsewhere.
 	w := rep.Rolls[0].Window
-	if want := []roll.Range{{Start: w.Start.Add(-DefaultPadding), End: w.End.Add(DefaultPadding)}}; !slices.Equal(f.asked[0].Ranges, want) {
+	if want := []roll.Range{{
+		Start: w.Start.Add(-DefaultPadding),
+		End:   w.End.Add(DefaultPadding),
+	}}; !slices.Equal(f.asked[0].Ranges, want) {
 		t.Errorf("asked for %v, want %v", f.asked[0].Ranges, want)
 	}
 	if !f.waited || len(f.caughtUp) != 1 || !f.caughtUp[0].Equal(w.End.Add(DefaultPadding)) {
@@ -270,20 +295,39 @@ func TestNeverPassesWithoutEvidence(t *testing.T) {
 		edit   func(*Options)
 		reason roll.GapReason
 	}{
-		"no spans":           {fake: fake{}, reason: roll.GapNoSpans},
-		"spans elsewhere":    {fake: fake{spans: call(1, 0, minute, time.Millisecond)}, reason: roll.GapNoSpans},
-		"answer cut":         {fake: fake{spans: good, gaps: gap(roll.GapSpanLimit)}, reason: roll.GapSpanLimit},
-		"not caught up":      {fake: fake{spans: good, late: gap(roll.GapNotCaughtUp)}, reason: roll.GapNotCaughtUp},
-		"no footer":          {fake: fake{spans: good}, edit: func(o *Options) { o.Recording.Gaps = gap(roll.GapNoFooter) }, reason: roll.GapNoFooter},
-		"a log not followed": {fake: fake{spans: good}, edit: func(o *Options) { o.Recording.Ends = o.Recording.Ends[1:] }, reason: roll.GapNoLogs},
-		"logs not recorded":  {fake: fake{spans: good}, edit: func(o *Options) { o.Recording.Header.Logs = false }, reason: roll.GapNoLogs},
+		"no spans":        {fake: fake{}, reason: roll.GapNoSpans},
+		"spans elsewhere": {fake: fake{spans: call(1, 0, minute, time.Millisecond)}, reason: roll.GapNoSpans},
+		"answer cut":      {fake: fake{spans: good, gaps: gap(roll.GapSpanLimit)}, reason: roll.GapSpanLimit},
+		"not caught up":   {fake: fake{spans: good, late: gap(roll.GapNotCaughtUp)}, reason: roll.GapNotCaughtUp},
+		"no footer": {
+			fake: fake{spans: good},
+			edit: func(o *Options) { o.Recording.Gaps = gap(roll.GapNoFooter) }, reason: roll.GapNoFooter,
+		},
+		"a log not followed": {
+			fake: fake{spans: good},
+			edit: func(o *Options) { o.Recording.Ends = o.Recording.Ends[1:] }, reason: roll.GapNoLogs,
+		},
+		"logs not recorded": {
+			fake: fake{spans: good}, edit: func(o *Options) { o.Recording.Header.Logs = false },
+			reason: roll.GapNoLogs,
+		},
 		"unstamped log lines": {fake: fake{spans: good}, edit: func(o *Options) {
-			o.Recording.Logs = []roll.Log{{Namespace: "shop", Pod: "cart-abc-p0", UID: "uid-p0", Container: "app", Line: `{"level":"info"}`}}
+			o.Recording.Logs = []roll.Log{{
+				Namespace: "shop", Pod: "cart-abc-p0", UID: "uid-p0", Container: "app",
+				Line: `{"level":"info"}`,
+			}}
 		}, reason: roll.GapLogs},
-		"no roll":          {fake: fake{spans: good}, edit: func(o *Options) { o.Recording = recording() }, reason: roll.GapNoRolls},
-		"control required": {fake: fake{spans: good}, edit: func(o *Options) { o.ControlRequired = true }, reason: roll.GapNoControl},
+		"no roll": {
+			fake: fake{spans: good}, edit: func(o *Options) { o.Recording = recording() },
+			reason: roll.GapNoRolls,
+		},
+		"control required": {
+			fake: fake{spans: good}, edit: func(o *Options) { o.ControlRequired = true },
+			reason: roll.GapNoControl,
+		},
 		"control not to be had": {
-			fake: fake{spans: good, ctlErr: errors.New("boom")}, edit: func(o *Options) { o.ControlRequired = true }, reason: roll.GapBackendError,
+			fake: fake{spans: good, ctlErr: errors.New("boom")}, edit: func(o *Options) { o.ControlRequired = true },
+			reason: roll.GapBackendError,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -302,7 +346,8 @@ func TestNeverPassesWithoutEvidence(t *testing.T) {
 			if !named {
 				t.Errorf("no result names %s: %+v", c.reason, rep.Results)
 			}
-			if !slices.ContainsFunc(rep.Gaps, func(g roll.Gap) bool { return g.Reason == c.reason }) && c.reason != roll.GapNoSpans &&
+			if !slices.ContainsFunc(rep.Gaps,
+				func(g roll.Gap) bool { return g.Reason == c.reason }) && c.reason != roll.GapNoSpans &&
 				c.reason != roll.GapNoRolls && c.reason != roll.GapNoControl {
 				t.Errorf("the report's gaps do not hold %s: %v", c.reason, rep.Gaps)
 			}
@@ -322,7 +367,8 @@ func TestNeverPassesWithoutEvidence(t *testing.T) {
 
 // A control that was not asked for holds nobody up, and its range is the user's when there is one.
 func TestControl(t *testing.T) {
-	spans := slices.Concat(call(1, 0, 500*time.Millisecond, time.Millisecond), failing(call(2, 0, 20*minute, time.Millisecond)))
+	spans := slices.Concat(call(1, 0, 500*time.Millisecond, time.Millisecond), failing(call(2, 0, 20*minute,
+		time.Millisecond)))
 	o := options(&fake{spans: spans, ctlErr: errors.New("boom")}, recording(0))
 	if rep := mustRun(t, o); rep.Verdict != roll.Pass {
 		t.Errorf("control failed, not required: %s", rep.Verdict)
@@ -351,15 +397,17 @@ func TestNoWait(t *testing.T) {
 }
 
 func TestWaivers(t *testing.T) {
-	pol, err := assertions.ParsePolicy("p", []byte("apiVersion: rolltrace/v1alpha1\nkind: RolloutPolicy\nmetadata: {name: space}\n"+
-		"spec: {waivers: [{name: notice, assertion: no-warn-logs, match: standing, reason: known}, {name: idle, assertion: clean-exit, match: x, reason: r}]}"))
+	pol, err := assertions.ParsePolicy("p",
+		[]byte("apiVersion: rolltrace/v1alpha1\nkind: RolloutPolicy\nmetadata: {name: space}\n"+
+			"spec: {waivers: [{name: notice, assertion: no-warn-logs, match: standing, reason: known}, {name: idle, assertion: clean-exit, match: x, reason: r}]}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	rec := recording(0)
 	for i := range 3 {
 		rec.Logs = append(rec.Logs, roll.Log{
-			Namespace: "shop", Pod: "cart-abc-p0", UID: "uid-p0", Container: "app", Time: at(time.Duration(100+i) * time.Millisecond),
+			Namespace: "shop", Pod: "cart-abc-p0", UID: "uid-p0", Container: "app",
+			Time: at(time.Duration(100+i) * time.Millisecond),
 			Line: `{"level":"warn","msg":"a standing notice"}`,
 		})
 	}

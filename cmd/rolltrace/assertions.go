@@ -31,7 +31,8 @@ func (a *app) assertionsCmd() *cobra.Command {
 			case len(args) == 1:
 				x := assertions.ByID(args[0])
 				if x == nil {
-					return withHint(usageErrorf("assertion %q is not known", args[0]), "'rolltrace assertions' lists them")
+					return withHint(usageErrorf("assertion %q is not known", args[0]),
+						"'rolltrace assertions' lists them")
 				}
 				fmt.Fprintf(&b, "%s: %s\n\n%s\n", x.ID, x.Title, x.Doc)
 			default:

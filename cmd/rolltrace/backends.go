@@ -62,7 +62,8 @@ func (b *backendFlags) settings() []setting {
 
 func (b *backendFlags) add(f flagSet) {
 	b.retries, b.transport = 5, string(tempo.TransportAuto)
-	f.StringArrayVar(&b.spans, "spans", nil, "read the spans from this file of OTLP JSON lines, not from Tempo; may be repeated")
+	f.StringArrayVar(&b.spans, "spans", nil,
+		"read the spans from this file of OTLP JSON lines, not from Tempo; may be repeated")
 	for _, s := range b.settings() {
 		usage := s.usage + " [$" + s.env + "]"
 		switch v := s.value.(type) {
@@ -105,7 +106,8 @@ func (b *backendFlags) complete(changed func(string) bool, getenv func(string) s
 	}
 	switch {
 	case b.addr == "":
-		return withHint(usageErrorf("no source of spans is named"), "add --addr http://tempo:3200 (or TEMPO_ADDR), or --spans FILE")
+		return withHint(usageErrorf("no source of spans is named"),
+			"add --addr http://tempo:3200 (or TEMPO_ADDR), or --spans FILE")
 	case b.bearerToken != "" && b.tokenFile != "":
 		return usageErrorf("--bearer-token and --bearer-token-file exclude each other")
 	case (b.bearerToken != "" || b.tokenFile != "") && b.username != "":
@@ -161,7 +163,8 @@ func (b *backendFlags) open(a *app) (query.Traces, func(), error) {
 		Now:             a.now,
 	})
 	if err != nil {
-		return nil, nil, withHint(&codeError{err: err, code: exitUsage}, "--addr wants http://host:port, as in http://tempo.monitoring:3200")
+		return nil, nil, withHint(&codeError{err: err, code: exitUsage},
+			"--addr wants http://host:port, as in http://tempo.monitoring:3200")
 	}
 	return client, func() { client.Close() }, nil
 }

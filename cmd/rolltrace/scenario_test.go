@@ -40,13 +40,27 @@ func TestScenarios(t *testing.T) {
 		"seed-roll": {exitFail, []roll.Verdict{roll.Fail, roll.Pass, roll.Pass, roll.Pass}, []string{
 			"code UNAVAILABLE, store not ready", "a waiver accepts 3 of them", "The same query finds",
 		}},
-		"seed-cut":       {exitFail, []roll.Verdict{roll.Fail, roll.Fail}, []string{"in phase serving → drain failed", "EOF; no server span shows the call"}},
-		"seed-drain-cut": {exitFail, []roll.Verdict{roll.Fail, roll.Fail}, []string{"in phase serving → drain failed after 3.44s"}},
+		"seed-cut": {exitFail, []roll.Verdict{roll.Fail, roll.Fail}, []string{
+			"in phase serving → drain failed",
+			"EOF; no server span shows the call",
+		}},
+		"seed-drain-cut": {
+			exitFail,
+			[]roll.Verdict{roll.Fail, roll.Fail},
+			[]string{"in phase serving → drain failed after 3.44s"},
+		},
 		"seed-close-nohook": {exitPass, []roll.Verdict{roll.Pass, roll.Pass}, []string{
 			"there is no preStop", "none with error status",
 		}},
-		"seed-prestop-saves": {exitPass, []roll.Verdict{roll.Pass, roll.Pass}, []string{"the preStop sleeps 5 s", "a pod that was already being deleted"}},
-		"seed-no-traffic":    {exitInconclusive, []roll.Verdict{roll.Inconclusive, roll.Inconclusive}, []string{"no-spans"}},
+		"seed-prestop-saves": {exitPass, []roll.Verdict{roll.Pass, roll.Pass}, []string{
+			"the preStop sleeps 5 s",
+			"a pod that was already being deleted",
+		}},
+		"seed-no-traffic": {
+			exitInconclusive,
+			[]roll.Verdict{roll.Inconclusive, roll.Inconclusive},
+			[]string{"no-spans"},
+		},
 		// kubernetes/kubernetes#104155: a forced delete takes the pod before its exit can be told.
 		"seed-chaos-delete": {exitFail, []roll.Verdict{roll.Pass, roll.Pass, roll.Fail}, []string{
 			"delete", "exit-unknown", "the exit code of 1 is not known",
@@ -55,7 +69,8 @@ func TestScenarios(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join("../../testdata/recordings", name)
 			args := []string{
-				"verify", "-q", filepath.Join(dir, "recording.jsonl.gz"), "--spans", filepath.Join(dir, "spans.otlp.jsonl.gz"), "-f", standing,
+				"verify", "-q", filepath.Join(dir, "recording.jsonl.gz"), "--spans", filepath.Join(dir,
+					"spans.otlp.jsonl.gz"), "-f", standing,
 			}
 			code, text, stderr := runApp(t, args...)
 			if code != c.code || stderr != "" {

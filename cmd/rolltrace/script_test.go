@@ -100,8 +100,11 @@ func serveCmd(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: serve MODE")
 	}
 	answer, ok := map[string]http.HandlerFunc{
-		"unauthorized": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no org id", http.StatusUnauthorized) },
-		"notfound":     func(w http.ResponseWriter, _ *http.Request) { http.NotFound(w, nil) },
+		"unauthorized": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "no org id",
+				http.StatusUnauthorized)
+		},
+		"notfound": func(w http.ResponseWriter, _ *http.Request) { http.NotFound(w, nil) },
 		"login": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
 			io.WriteString(w, "<!doctype html><title>log in</title>")

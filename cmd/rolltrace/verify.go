@@ -68,13 +68,17 @@ A policy (-f) accepts findings by name; without one nothing is accepted.
 	o.selection.add(f)
 	f.StringVarP(&o.policy, "filename", "f", "", "policy file: RolloutPolicy of rolltrace/v1alpha1")
 	f.StringVarP(&o.format, "output", "o", reports.Formats[0].Name, "format of the report: "+reports.Names())
-	f.StringSliceVar(&o.services, "service", nil, "ask only for spans of these service.name values; leave the callers in, they see the cut calls")
-	f.BoolVar(&o.controlRequired, "control-required", false, "inconclusive unless the same query finds error spans outside the windows")
-	f.StringVar(&o.controlFrom, "control-from", "", "look for control spans from this time on, RFC 3339 (default: all that was recorded but the windows)")
+	f.StringSliceVar(&o.services, "service", nil,
+		"ask only for spans of these service.name values; leave the callers in, they see the cut calls")
+	f.BoolVar(&o.controlRequired, "control-required", false,
+		"inconclusive unless the same query finds error spans outside the windows")
+	f.StringVar(&o.controlFrom, "control-from", "",
+		"look for control spans from this time on, RFC 3339 (default: all that was recorded but the windows)")
 	f.StringVar(&o.controlTo, "control-to", "", "look for control spans before this time, RFC 3339")
 	f.DurationVar(&o.padding, "padding", verify.DefaultPadding, "widen the roll windows on both sides by this")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "give up after this, without a verdict")
-	f.BoolVar(&o.noWait, "no-wait", false, "do not wait for the backend to catch up; what may be missing for that is a gap")
+	f.BoolVar(&o.noWait, "no-wait", false,
+		"do not wait for the backend to catch up; what may be missing for that is a gap")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
 	o.backend.add(f)
 	return c
@@ -133,7 +137,8 @@ func (a *app) runVerify(ctx context.Context, o *verifyOptions) error {
 		return withHint(&codeError{err: fmt.Errorf("select rolls of %s: %w", o.recording, err), code: exitUsage},
 			"'rolltrace windows %s' lists the rolls", o.recording)
 	case err != nil && errors.Is(context.Cause(ctx), errTimeout):
-		return withHint(fmt.Errorf("verify %s: %w", o.recording, errTimeout), "give it more time with --timeout, or check that %s answers", traces.Address())
+		return withHint(fmt.Errorf("verify %s: %w", o.recording, errTimeout),
+			"give it more time with --timeout, or check that %s answers", traces.Address())
 	case err != nil:
 		return withHint(fmt.Errorf("verify %s: %w", o.recording, err), "%s", o.backend.hint())
 	}
@@ -166,9 +171,11 @@ func (a *app) readRecording(name string) (*roll.Recording, error) {
 	var schema *roll.SchemaError
 	switch {
 	case errors.Is(err, roll.ErrNotRecording):
-		return nil, withHint(fmt.Errorf("read %s: %w", name, err), "make one with 'rolltrace record', or of kubectl's watch output with 'rolltrace import'")
+		return nil, withHint(fmt.Errorf("read %s: %w", name, err),
+			"make one with 'rolltrace record', or of kubectl's watch output with 'rolltrace import'")
 	case errors.As(err, &schema):
-		return nil, withHint(fmt.Errorf("read %s: %w", name, err), "read it with the rolltrace that wrote it, or record again")
+		return nil, withHint(fmt.Errorf("read %s: %w", name, err),
+			"read it with the rolltrace that wrote it, or record again")
 	case err != nil:
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
@@ -207,7 +214,8 @@ func readPolicy(name string) (*assertions.Policy, error) {
 	}
 	p, err := assertions.ParsePolicy(name, b)
 	if err != nil {
-		return nil, withHint(&codeError{err: err, code: exitUsage}, "'rolltrace assertions' lists what can be named in a policy")
+		return nil, withHint(&codeError{err: err, code: exitUsage},
+			"'rolltrace assertions' lists what can be named in a policy")
 	}
 	return p, nil
 }
@@ -226,7 +234,8 @@ func controlRange(from, to string) (*roll.Range, error) {
 	}{{"--control-from", from, &r.Start}, {"--control-to", to, &r.End}} {
 		v, err := time.Parse(time.RFC3339Nano, t.value)
 		if err != nil {
-			return nil, withHint(usageErrorf("%s %q is no time", t.flag, t.value), "write it as RFC 3339, for example 2026-12-01T03:45:00Z")
+			return nil, withHint(usageErrorf("%s %q is no time", t.flag, t.value),
+				"write it as RFC 3339, for example 2026-12-01T03:45:00Z")
 		}
 		*t.to = v.UTC()
 	}

@@ -63,7 +63,8 @@ func (a *app) runWindows(o *windowsOptions) error {
 			}
 		}
 		if len(rolls) == 0 {
-			return withHint(usageErrorf("select rolls of %s: no roll is selected", o.recording), "'rolltrace windows %s' lists the rolls", o.recording)
+			return withHint(usageErrorf("select rolls of %s: no roll is selected", o.recording),
+				"'rolltrace windows %s' lists the rolls", o.recording)
 		}
 		tl.Rolls = rolls
 	}
