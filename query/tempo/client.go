@@ -350,11 +350,11 @@ func (c *Client) search(ctx context.Context, traceQL string, w secs, limit uint3
 			return resp, used, err
 		}
 		// The server's limits may be lower than the usual; it names them.
-		if n := named(limitText, err); n > 0 && n < c.maxLimit.Load() {
+		if n := named(limitText, err); n > 0 && n < used {
 			c.maxLimit.Store(n)
 			continue
 		}
-		if n := named(spssText, err); n > 0 && n < c.maxSpss.Load() {
+		if n := named(spssText, err); n > 0 && n < r.GetSpansPerSpanSet() {
 			c.maxSpss.Store(n)
 			continue
 		}

@@ -90,6 +90,7 @@ func httpError(resp *http.Response, body []byte) *requestError {
 	case code >= 300 && code < 400:
 		e.kind = failNotTempo
 		e.msg = fmt.Sprintf("HTTP %d: redirected, is a login in front of it?", code)
+		return e
 	case code == http.StatusServiceUnavailable && strings.Contains(text, "timeout"),
 		code == http.StatusGatewayTimeout,
 		strings.Contains(text, "larger than the max"):

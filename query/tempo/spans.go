@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +31,9 @@ const (
 	fewSuspects = 32
 	// maxWindow is the longest range of one count (metrics.max_duration is 3 h before v3.0).
 	maxWindow = 3600
+	// liveStore is the age at which spans are found in the object store (query_backend_after is 15 min in
+	// modules/frontend/config.go), less some for clocks.
+	liveStore = 15*time.Minute - 10*time.Second
 	// nearby is the distance in seconds at which two windows are asked as one.
 	nearby = 15
 	// looks is how often the spans are looked at again until two looks agree.
@@ -445,8 +447,14 @@ func sum(m map[class]int) (n int) {
 // lateWindows are the ranges where spans of the windows may be stored that were exported late. A block's time range is
 // cut to 2 min before and after its making (modules/livestore/instance.go, ingestion_time_range_slack), and searches
 // choose blocks by it, so a span that came more than 2 min after its start is not found at its start.
+//
+// What is younger than 15 min is in the live store, which is asked in three parts of the range: a late span is found only
+// when its own time and that of its block are in the same part (ingesterRequests in
+// modules/frontend/search_sharder.go). So the youngest windows are asked once more, as the last third of a range.
 func (s *session) lateWindows(windows []secs) []secs {
-	last := s.c.now().Add(-endCutoff).Unix()
+	now := s.c.now()
+	last := now.Add(-endCutoff).Unix()
+	live := now.Add(-liveStore).Unix()
 	var ws []secs
 	for _, w := range windows {
 		ws = append(ws, secs{w.from, min(w.to+int64(s.c.opts.Late/time.Second), last)})
@@ -458,51 +466,63 @@ func (s *session) lateWindows(windows []secs) []secs {
 		}
 		out = append(out, w)
 	}
+	for _, w := range windows { // in order: the first that fits covers the others
+		if start := last - 3*(last-w.from); start >= live && start < last {
+			return append(out, secs{start, last})
+		}
+	}
 	return out
 }
 
-// late does step 5.
-func (s *session) late(ctx context.Context, w secs) error {
-	questions := []string{filter(s.sel, "duration > 1m")}
-	if !s.sel.ErrorsOnly {
-		errs := s.sel
-		errs.ErrorsOnly = true
-		questions = append(questions, filter(errs))
-	} else {
-		questions = []string{filter(s.sel)}
+// lateQuestions are the filters of spans that matter when they are late: errors, and calls of so long that being late is
+// their nature.
+func (s *session) lateQuestions() []string {
+	if s.sel.ErrorsOnly {
+		return []string{filter(s.sel)}
 	}
-	for _, q := range questions {
-		q += s.bySpan() + s.full()
-		f, err := s.sweep(ctx, q, w, !s.c.noFull.Load(), 0)
-		if kindOf(err) == failQuery {
-			// An old server: the windows find out what it understands, or end with the same error.
-			f, err = s.sweep(ctx, strings.NewReplacer(bySpanID, "", full, plain).Replace(q), w, false, 0)
-		}
+	errs := s.sel
+	errs.ErrorsOnly = true
+	return []string{filter(errs), filter(s.sel, "duration > 1m")}
+}
+
+// late does step 5 for one range.
+func (s *session) late(ctx context.Context, w secs) error {
+	for _, q := range s.lateQuestions() {
+		err := s.lateSearch(ctx, q, func(q string, full bool) (*found, error) { return s.sweep(ctx, q, w, full, 0) })
 		if err != nil {
-			return err
-		}
-		for k, sp := range f.spans {
-			if !query.Clip(s.ranges, sp) {
-				delete(f.spans, k)
-			}
-		}
-		suspects := map[roll.TraceID]string{}
-		for k := range f.spans {
-			if why, ok := f.suspects[k.trace]; ok {
-				suspects[k.trace] = why
-			}
-			if !f.known[k] {
-				suspects[k.trace] = "its attributes are not known"
-			}
-		}
-		s.mu.Lock()
-		s.all.merge(f)
-		s.mu.Unlock()
-		if err := s.fetch(ctx, suspects, true); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// lateSearch runs a search for late spans, with what the server understands, and keeps what lies in the ranges.
+func (s *session) lateSearch(ctx context.Context, filter string, search func(q string, full bool) (*found, error)) error {
+	f, err := search(filter+s.bySpan()+s.full(), !s.c.noFull.Load())
+	if kindOf(err) == failQuery {
+		// An old server: the windows find out what it understands, or end with the same error.
+		f, err = search(filter+plain, false)
+	}
+	if err != nil {
+		return err
+	}
+	suspects := map[roll.TraceID]string{}
+	for k, sp := range f.spans {
+		if !query.Clip(s.ranges, sp) {
+			delete(f.spans, k)
+			continue
+		}
+		if why, ok := f.suspects[k.trace]; ok {
+			suspects[k.trace] = why
+		}
+		if !f.known[k] {
+			suspects[k.trace] = "its attributes are not known"
+		}
+	}
+	s.mu.Lock()
+	s.all.merge(f)
+	s.mu.Unlock()
+	return s.fetch(ctx, suspects, true)
 }
 
 func (s *session) bySpan() string {
