@@ -35,6 +35,9 @@ func Derive(rec *roll.Recording) *roll.Timeline {
 		})
 	}
 
+	for i := range rec.Logs {
+		c.addLog(&rec.Logs[i])
+	}
 	c.addUnseen()
 	for _, p := range c.pods {
 		p.finish(c)

@@ -78,6 +78,7 @@ type run struct {
 	running   time.Time // receipt at which it was last seen running
 	started   time.Time // state.running.startedAt, 1 s
 	exited    roll.Instant
+	logged    time.Time // the kubelet's stamp of its last log line
 	left      time.Time // receipt at which it was first seen not running, without a known exit
 	code      *int
 	reason    string
@@ -324,6 +325,19 @@ func (p *pod) ended(c *cluster, ct *container, t *roll.StateTerminated, restarts
 	r.code, r.reason = &code, t.Reason
 }
 
+// addLog notes that a run lived when it wrote a line: the stamp is the kubelet's, as the exit's is.
+func (c *cluster) addLog(l *roll.Log) {
+	p := c.pods[l.UID]
+	if p == nil || l.ContainerID == "" {
+		return
+	}
+	for _, r := range p.runs {
+		if r.id == l.ContainerID && l.Time.After(r.logged) {
+			r.logged = l.Time.UTC()
+		}
+	}
+}
+
 // addEvent keeps the kubelet's events about containers and the controllers' deletes.
 func (c *cluster) addEvent(o *roll.Object) {
 	if o.InvolvedObject == nil {
@@ -505,6 +519,9 @@ func (p *pod) termination(r *run, events []event) *roll.Termination {
 	t := &roll.Termination{
 		Pod: p.PodRef, Container: r.container.name, ContainerID: r.id, Sidecar: r.container.sidecar,
 		Exited: r.exited, ExitCode: r.code, Reason: r.reason, PreStop: r.container.preStop, StopSignal: r.container.signal,
+	}
+	if alive := r.logged.Add(-exitSlack); alive.After(t.Exited.Earliest) && !alive.After(t.Exited.Latest) {
+		t.Exited.Earliest = alive // what it wrote is stamped when it is read, which may be after its exit
 	}
 	last := r == p.lastRun(r.container)
 	switch {
