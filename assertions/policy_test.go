@@ -10,9 +10,14 @@ const head = "apiVersion: rolltrace/v1alpha1\nkind: RolloutPolicy\nmetadata: {na
 
 func TestParsePolicy(t *testing.T) {
 	p, err := ParsePolicy("p.yaml", []byte("# what we accept\n---\n"+head+`spec:
-  waivers:   - {name: orphan-inventory, assertion: no-warn-logs, match: "orphan inventory is read-only", reason:
-standing notice, link: "https://example.com/1"}   - name: exit     assertion: clean-exit     match: '^exit code 143'
-reason: |       the JVM does that
+  waivers:
+  - {name: orphan-inventory, assertion: no-warn-logs, match: "orphan inventory is read-only",
+     reason: standing notice, link: "https://example.com/1"}
+  - name: exit
+    assertion: clean-exit
+    match: '^exit code 143'
+    reason: |
+      the JVM does that
 `))
 	if err != nil {
 		t.Fatal(err)
