@@ -305,6 +305,38 @@ func TestLateSpans(t *testing.T) {
 	}
 }
 
+// TestLateSpansInPieces: a span that came 3 min late is found when the range is such that the block's clamped range
+// and the trace meet in one of the pieces that the frontend makes of it. Tempo 3.0.3 gave each of these answers.
+func TestLateSpansInPieces(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Options{})
+	at := t0.Add(-3 * time.Minute)
+	r.Push(batch("api", makeSpan(trace(1), 1, at, 50*time.Millisecond)))
+	for _, c := range []struct {
+		after, before time.Duration
+		want          int
+	}{
+		{34 * time.Second, 5 * time.Second, 0},
+		{42 * time.Second, 5 * time.Second, 1},
+		{74 * time.Second, 5 * time.Second, 1},
+		{74 * time.Second, 60 * time.Second, 0},
+		{74 * time.Second, 300 * time.Second, 0},
+	} {
+		r.clock.Set(t0.Add(c.after))
+		from, now := at.Add(-c.before), r.clock.Now()
+		traces, _, err := r.search(&tempopb.SearchRequest{
+			Query: "{}", Start: uint32(from.Unix()), End: uint32(now.Unix()),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := r.countBetween("{} | count_over_time()", from, now)
+		if err != nil || len(traces) != c.want || n != 0 {
+			t.Errorf("%s after, from %s before: %d traces, %v spans, %v", c.after, c.before, len(traces), n, err)
+		}
+	}
+}
+
 // TestQueryEndCutoff: a range in the last 30 s becomes the last 15 min.
 func TestQueryEndCutoff(t *testing.T) {
 	t.Parallel()
