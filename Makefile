@@ -4,6 +4,7 @@ GO ?= go
 BIN := bin/rolltrace
 TOOL = cd tools && $(GO) tool
 PKGS := ./...
+README = bin/readme
 
 .PHONY: help
 help: ## print this help
@@ -36,7 +37,7 @@ fmt: ## format every file
 
 .PHONY: bench
 bench: ## speed: recordings, correlation, verify offline on a million spans
-	$(GO) test -run '^$$' -bench . -benchmem ./roll ./correlate ./query/... ./verify
+	$(GO) test -run XXX -bench . -benchmem -timeout 30m ./correlate ./query/otlp ./verify
 
 .PHONY: fuzz
 fuzz: ## each fuzz test for FUZZTIME (20s)
@@ -47,7 +48,14 @@ fuzz: ## each fuzz test for FUZZTIME (20s)
 conformance: ## the backend suite against a real Tempo: ROLLTRACE_TEMPO_ADDR=http://127.0.0.1:3200 make conformance
 	$(GO) test -count 1 -tags conformance -run Conformance -v ./query/tempo
 
+.PHONY: readme
+readme: build ## put the demo's output and the benchmarks' figures into README.md
+	cd tools && $(GO) build -o ../$(README) ./readme
+	$(BIN) demo 2>/dev/null | $(README) README.md demo 31
+	$(MAKE) --no-print-directory bench | grep -E '^(Benchmark|cpu)' | sed -E 's/ +[0-9]+ B.op.*//' | $(README) README.md bench
+
 .PHONY: generate
 generate: ## regenerate the wire types and the references in docs/
 	cd tools && $(GO) run ./protogen ../query/tempo/tempopb/tempo.proto
 	$(GO) run ./cmd/rolltrace assertions --markdown > docs/assertions.md
+	$(GO) run ./cmd/rolltrace docs > docs/cli.md

@@ -12,5 +12,6 @@ func (a *app) commands() []*cobra.Command {
 		a.reportCmd(),
 		a.assertionsCmd(),
 		a.demoCmd(),
+		a.docsCmd(),
 	}
 }

@@ -57,6 +57,7 @@ Only fields that a verdict needs are kept: no env, args, volumes or secrets. Log
 	f.DurationVar(&o.duration, "for", 0, "end after this time; 0: when interrupted")
 	f.BoolVar(&o.noLogs, "no-logs", false, "do not follow the pods' logs")
 	o.kube.AddFlags(f)
+	f.Lookup("cache-dir").DefValue = "$HOME/.kube/cache" // what the help says, whoever asks
 	return c
 }
 
