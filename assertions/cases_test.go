@@ -404,6 +404,20 @@ var cases = map[string][]testCase{
 			"no span in the roll's own window",
 		},
 		{
+			"none while the pods were ended", func(ev *Evidence) { ev.Spans = append(call(s, 1), call(9*s, 2)...) },
+			roll.Inconclusive,
+			[]roll.GapReason{roll.GapNoSpans},
+			"from the first request to end a pod to the last exit",
+		},
+		{
+			"one while a pod of unknown exit was ended", both(
+				term(func(t *roll.Termination) { t.Exited = roll.Instant{} }),
+				func(ev *Evidence) { ev.Spans = append(call(s, 1), call(9*s, 2)...) }),
+			roll.Pass,
+			nil,
+			"",
+		},
+		{
 			"spans in the padding alone", func(ev *Evidence) { ev.Spans = call(-900*time.Millisecond, 1) },
 			roll.Inconclusive,
 			[]roll.GapReason{roll.GapNoSpans},

@@ -17,7 +17,7 @@ could have shown a lost request at all, and says how many calls touched a pod wh
 **Fails** never: it is about the evidence.
 
 **Inconclusive** when the roll's own window, without its padding, holds no client or server span; when none of them is
-of, or calls, a pod of the workload; and when the workload's pods serve but no caller's client span is there: a call
+of, or calls, a pod of the workload, or none while its pods were being ended; and when the workload's pods serve but no caller's client span is there: a call
 that is cut at the exit leaves no server span, so only the caller can tell.
 
 Spans that lead to no known pod are counted and shown. That no call touched a terminating pod is said, and is no gap: an
@@ -34,6 +34,8 @@ func checkTrafficCovered(ev *Evidence, _ Params) Outcome {
 	var inWindow, unattributed, touched, failed int
 	var served, called, issued int // server spans of the workload, client spans to it, client spans by it
 	phase := map[roll.Phase]int{}
+	ending, ends := endingRange(ev.Roll)
+	during := 0 // spans of or to the workload while its pods were being ended
 	mine := func(p *roll.Pod) bool { return p != nil && p.Workload == ev.Roll.Workload }
 	for i := range ev.Spans {
 		s := &ev.Spans[i]
@@ -44,6 +46,7 @@ func checkTrafficCovered(ev *Evidence, _ Params) Outcome {
 		if s.Pod == nil && s.Peer == nil {
 			unattributed++
 		}
+		before := served + called + issued
 		own := mine(s.Pod) || s.Pod == nil && s.Resource.Service() == ev.Roll.Workload.Name
 		switch {
 		case s.Kind == roll.KindServer && own:
@@ -52,6 +55,9 @@ func checkTrafficCovered(ev *Evidence, _ Params) Outcome {
 			called++
 		case s.Kind == roll.KindClient && own:
 			issued++
+		}
+		if ends && served+called+issued > before && s.Overlaps(ending.Start, ending.End) {
+			during++
 		}
 		if p, ok := TouchedTerminating(s); ok {
 			touched++
@@ -74,6 +80,11 @@ func checkTrafficCovered(ev *Evidence, _ Params) Outcome {
 			"%s of %s, but no client span that called it: a call that was cut at the exit shows in its caller alone",
 			plural(served, "server span"), w)))
 	}
+	if ends && served+called+issued > 0 && during == 0 {
+		g := noSpans(ev, fmt.Sprintf("no span of or to a pod of %s from the first request to end a pod to the last exit", w))
+		g.From, g.To = ending.Start, ending.End
+		addGaps(&out, g)
+	}
 	if inWindow == 0 {
 		out.Summary = "no span in the roll's own window"
 		return out
@@ -91,6 +102,32 @@ func checkTrafficCovered(ev *Evidence, _ Params) Outcome {
 	}
 	out.Summary = strings.Join(parts, "; ")
 	return out
+}
+
+// endingRange is the time from the first request to end a container of the roll to the last exit, taken wide, and whether
+// any container was asked to end.
+func endingRange(r *roll.Roll) (rg roll.Range, ok bool) {
+	for i := range r.Terminations {
+		t := &r.Terminations[i]
+		if t.Requested.IsZero() {
+			continue
+		}
+		end := t.Exited.Latest
+		if end.IsZero() {
+			end = t.Removed.Latest
+		}
+		if end.IsZero() || t.Forced {
+			end = r.Window.End
+		}
+		if start := t.Requested.Earliest; !ok || start.Before(rg.Start) {
+			rg.Start = start
+		}
+		if end.After(rg.End) {
+			rg.End = end
+		}
+		ok = true
+	}
+	return rg, ok
 }
 
 // TouchedTerminating reports whether a span ran on, or called, a pod that was certainly being terminated when the
