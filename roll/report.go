@@ -105,13 +105,13 @@ type Result struct {
 
 // Finding is one fact that speaks against the assertion. Fields that do not apply are empty.
 type Finding struct {
-	Message string    `json:"message"`
+	Message string `json:"message"`
 	// Severity is a log line's (WARN, ERROR, FATAL); Count is how many identical lines of one container the finding stands
 	// for, 0 for one.
-	Severity string `json:"severity,omitempty"`
-	Count    int    `json:"count,omitempty"`
-	Time    time.Time `json:"time,omitzero"` // whose clock: the span's application or the kubelet's, by what it is about
-	Pod     string    `json:"pod,omitempty"` // namespace/name
+	Severity string    `json:"severity,omitempty"`
+	Count    int       `json:"count,omitempty"`
+	Time     time.Time `json:"time,omitzero"` // whose clock: the span's application or the kubelet's, by what it is about
+	Pod      string    `json:"pod,omitempty"` // namespace/name
 	// Container is the container's name, Phase the pod's phase when it happened (EndPhase: when it ended, if other).
 	Container string `json:"container,omitempty"`
 	Phase     Phase  `json:"phase,omitempty"`
