@@ -56,7 +56,7 @@ func passing() *roll.Report {
 			Window:       roll.Range{Start: at(0), End: at(10 * s)},
 			Terminations: []roll.Termination{termination("cart-5d9-a", nil), termination("cart-5d9-b", nil)},
 			Spans: roll.SpanCounts{
-				Client: 216, Server: 436, TouchedTerminating: 4,
+				Client: 216, Server: 436, TouchedTerminating: 4, ServedInPreStop: 2,
 				ServerByPhase: map[roll.Phase]int{roll.PhaseServing: 434, roll.PhasePreStop: 2},
 			},
 			Logs: roll.LogCounts{Lines: 120, Warn: 3, Waived: 3},

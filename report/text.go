@@ -206,7 +206,6 @@ func atMost(d time.Duration) string {
 
 func spansStory(rep *roll.Report) []string {
 	var c roll.SpanCounts
-	phase := map[roll.Phase]int{}
 	for i := range rep.Rolls {
 		s := &rep.Rolls[i].Spans
 		c.Client += s.Client
@@ -215,20 +214,20 @@ func spansStory(rep *roll.Report) []string {
 		c.Unattributed += s.Unattributed
 		c.TouchedTerminating += s.TouchedTerminating
 		c.TouchedTerminatingErrors += s.TouchedTerminatingErrors
-		for p, n := range s.ServerByPhase {
-			phase[p] += n
-		}
+		c.ServedInPreStop += s.ServedInPreStop
+		c.ServedInDrain += s.ServedInDrain
 	}
 	var out []string
 	if n := c.TouchedTerminating; n > 0 {
-		s := fmt.Sprintf("%s ran on, or called, a pod that was already being deleted, ", plural(n, "span"))
-		if e := c.TouchedTerminatingErrors; e > 0 {
-			s += fmt.Sprintf("%d of them in error", e)
-		} else {
-			s += "none of them in error"
+		s := fmt.Sprintf("%s ran on, or called, a pod that was already being deleted", plural(n, "span"))
+		if p, d := c.ServedInPreStop, c.ServedInDrain; p+d > 0 {
+			s = fmt.Sprintf("A pod that was already being deleted served %s (%d in its preStop, %d in its drain); %s",
+				plural(p+d, "call"), p, d, plural(n, "span")+" ran on, or called, such a pod")
 		}
-		if p, d := phase[roll.PhasePreStop], phase[roll.PhaseDrain]; p+d > 0 {
-			s += fmt.Sprintf("; such a pod began to serve %s in preStop and %d in drain", plural(p, "call"), d)
+		if e := c.TouchedTerminatingErrors; e > 0 {
+			s += fmt.Sprintf(", %d of them in error", e)
+		} else {
+			s += ", none of them in error"
 		}
 		out = append(out, s+".")
 	} else if c.Client+c.Server > 0 {

@@ -78,6 +78,10 @@ type SpanCounts struct {
 	TouchedTerminating       int           `json:"touched_terminating"`
 	TouchedTerminatingErrors int           `json:"touched_terminating_errors"`
 	ServerByPhase            map[Phase]int `json:"server_by_phase,omitempty"`
+	// ServedInPreStop and ServedInDrain count the server spans that a pod served, in whole or in part, while it was for
+	// certain in that phase; one that saw both is counted as in preStop.
+	ServedInPreStop int `json:"served_in_pre_stop"`
+	ServedInDrain   int `json:"served_in_drain"`
 }
 
 // LogCounts are the log lines in a roll's window.

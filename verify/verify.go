@@ -344,6 +344,12 @@ func rollReport(r *roll.Roll, ev *assertions.Evidence) roll.RollReport {
 				}
 				c.ServerByPhase[s.Phase]++
 			}
+			switch {
+			case s.Phase == roll.PhasePreStop || s.EndPhase == roll.PhasePreStop:
+				c.ServedInPreStop++
+			case s.Phase == roll.PhaseDrain || s.EndPhase == roll.PhaseDrain:
+				c.ServedInDrain++
+			}
 		}
 		if failed {
 			c.Errors++
