@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -246,7 +247,12 @@ func (r *reader) want(sp *roll.Span, bad error) bool {
 	return false
 }
 
-func (r *reader) got(sp *roll.Span) { r.spans = append(r.spans, *sp) }
+func (r *reader) got(sp *roll.Span) {
+	if len(r.spans) == cap(r.spans) {
+		r.spans = slices.Grow(r.spans, max(len(r.spans), 1024)) // append grows large slices by a quarter: twice the copying
+	}
+	r.spans = append(r.spans, *sp)
+}
 
 func (r *reader) gap(reason roll.GapReason, detail string, g roll.Gap) {
 	if r.named[reason]++; r.named[reason] > maxNamed {
