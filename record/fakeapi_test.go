@@ -80,12 +80,11 @@ type fakeAPI struct {
 	history   []fakeEvent
 	logs      map[string]*fakeLog // by container id
 	forbidden map[string]bool     // "list pods", "watch nodes", "get pods/log"
+	current   map[string]string   // pod → id of the run whose log the kubelet gives, when no status says so yet
 	refuseLog int                 // status of log requests while the kubelet is away
 	streams   int                 // generation of watch streams: raised, all end plainly
 	logCuts   int                 // the same of log streams
 	dateSkew  time.Duration
-	requests  []string
-	logStart  func(pod string) // called when a log request came in
 }
 
 type fakeEvent struct {
@@ -99,6 +98,7 @@ type fakeEvent struct {
 type fakeLog struct {
 	lines []fakeLine
 	ended bool
+	abort bool // a reading breaks after the last line
 }
 
 type fakeLine struct {
@@ -110,7 +110,7 @@ type fakeLine struct {
 func newFakeAPI(t *testing.T) *fakeAPI {
 	a := &fakeAPI{
 		t: t, net: &pipeNet{conns: make(chan net.Conn), done: make(chan struct{})}, changed: make(chan struct{}), rv: 100,
-		store: map[string]map[string]obj{}, logs: map[string]*fakeLog{}, forbidden: map[string]bool{},
+		store: map[string]map[string]obj{}, logs: map[string]*fakeLog{}, forbidden: map[string]bool{}, current: map[string]string{},
 	}
 	srv := &http.Server{Handler: http.HandlerFunc(a.serve)}
 	go srv.Serve(a.net)
@@ -235,7 +235,6 @@ func status(w http.ResponseWriter, code int, reason string) {
 func (a *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	a.mu.Lock()
-	a.requests = append(a.requests, r.Method+" "+r.URL.String())
 	w.Header().Set("Date", time.Now().Add(a.dateSkew).UTC().Format(http.TimeFormat))
 	a.mu.Unlock()
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
@@ -269,7 +268,12 @@ func (a *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 		a.mu.Lock()
 		o := a.store["pods"]["shop/"+parts[len(parts)-1]]
 		b, _ := json.Marshal(o)
+		forbidden := a.forbidden["get pods"]
 		a.mu.Unlock()
+		if forbidden {
+			status(w, 403, "Forbidden")
+			return
+		}
 		if o == nil {
 			status(w, 404, "NotFound")
 			return
@@ -366,16 +370,16 @@ func (a *fakeAPI) serveLog(w http.ResponseWriter, r *http.Request, pod string) {
 	q := r.URL.Query()
 	since, _ := time.Parse(time.RFC3339, q.Get("sinceTime"))
 	a.mu.Lock()
-	generation, refuse, hook := a.logCuts, a.refuseLog, a.logStart
+	generation, refuse := a.logCuts, a.refuseLog
 	o := a.store["pods"]["shop/"+pod]
 	id := ""
 	if o != nil {
 		id = containerID(o, q.Get("container"), q.Get("previous") == "true")
+		if c := a.current[pod]; c != "" && q.Get("previous") != "true" {
+			id = c
+		}
 	}
 	a.mu.Unlock()
-	if hook != nil {
-		hook(pod)
-	}
 	switch {
 	case o == nil:
 		status(w, 404, "NotFound")
@@ -393,7 +397,7 @@ func (a *fakeAPI) serveLog(w http.ResponseWriter, r *http.Request, pod string) {
 	for sent := 0; ; {
 		a.mu.Lock()
 		l := a.logOf(id)
-		lines, ended, cut, changed := slices.Clone(l.lines[sent:]), l.ended, a.logCuts != generation, a.changed
+		lines, ended, abort, cut, changed := slices.Clone(l.lines[sent:]), l.ended, l.abort, a.logCuts != generation, a.changed
 		a.mu.Unlock()
 		if cut {
 			return
@@ -407,7 +411,9 @@ func (a *fakeAPI) serveLog(w http.ResponseWriter, r *http.Request, pod string) {
 				fmt.Fprintf(w, "%s %s\n", line.at.UTC().Format(time.RFC3339Nano), line.text)
 			}
 		}
-		if rc.Flush() != nil || ended || q.Get("follow") != "true" {
+		if err := rc.Flush(); err == nil && abort {
+			panic(http.ErrAbortHandler)
+		} else if err != nil || ended || q.Get("follow") != "true" {
 			return
 		}
 		select {

@@ -123,7 +123,7 @@ type recorder struct {
 	counts Counts
 	err    error
 	sel    *selection
-	alive  map[string]map[string]roll.ObjectReference // resource → UID → what was written and not deleted
+	alive  map[string]map[string]roll.ObjectReference // resource → UID → what was written and not deleted; no Events: they expire
 	events map[string]string                          // UID → resourceVersion of those that were written
 	follow *follows
 }
@@ -411,9 +411,6 @@ func (r *recorder) relisted(gap roll.WatchGap, items []*roll.Object) {
 		listed[o.Metadata.UID] = true
 	}
 	gap.Vanished = vanished(r.alive[gap.Resource], listed)
-	if gap.Resource == roll.ResourceEvents {
-		gap.Vanished = nil // events expire
-	}
 	for _, ref := range gap.Vanished {
 		if gap.Resource == roll.ResourcePods && r.follow != nil {
 			r.follow.gone(ref.UID)

@@ -250,6 +250,8 @@ func TestDeleteAcrossRelist(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		a.put("pods", pod("web-a", "p1", "run-1"))
 		synctest.Wait()
+		last := time.Now()
+		time.Sleep(time.Second)
 
 		a.net.cut(true)
 		time.Sleep(2 * time.Second)
@@ -268,8 +270,8 @@ func TestDeleteAcrossRelist(t *testing.T) {
 		})
 		for _, l := range r.Lines {
 			if g := l.Gap; g != nil && g.Resource == "pods" {
-				if gone.Before(g.From) || gone.After(g.To) || g.Vanished[0].UID != "p2" {
-					t.Errorf("gap %+v does not hold %s", g, gone)
+				if !g.From.Equal(last) || gone.After(g.To) || g.Vanished[0].UID != "p2" {
+					t.Errorf("gap %+v does not begin at the last receipt %s and hold %s", g, last, gone)
 				}
 			}
 		}
@@ -857,4 +859,216 @@ func TestNoSecretsRecorded(t *testing.T) {
 		rec.stop()
 		noSecrets(t, rec.buf.String())
 	})
+}
+
+// Events expire: those that a list does not hold are no news, nor are those that were written when they came.
+func TestEventsAcrossRelist(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newFakeAPI(t)
+		for _, name := range []string{"same", "counted", "old"} {
+			a.put("events", event(name, "web-a", "p1", "Killing"))
+		}
+		rec := start(t, a, nil)
+		a.net.cut(true)
+		a.remove("events", "old")
+		a.put("events", event("counted", "web-a", "p1", "Killing"))
+		a.put("events", event("new", "web-a", "p1", "Killing"))
+		a.expire()
+		time.Sleep(2 * time.Second)
+		a.net.cut(false)
+		time.Sleep(10 * time.Second)
+		equal(t, "events", summary(rec.stop(), "events"), []string{
+			"LISTED events/counted", "LISTED events/old", "LISTED events/same", "gap events expired", "LISTED events/counted", "LISTED events/new",
+		})
+	})
+}
+
+// The log tells of a pod's end before the watch does: the exit that the watch tells of a moment later counts.
+func TestLogEndsBeforeTheWatchTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newFakeAPI(t)
+		p := pod("web-a", "p1", "run-1")
+		a.put("pods", p)
+		rec := start(t, a, nil)
+		a.log("run-1", "one")
+		synctest.Wait()
+		a.update(func() { a.forbidden["watch pods"] = true; a.streams++ })
+		a.put("pods", exited(p, 0))
+		time.Sleep(1500 * time.Millisecond)
+		a.remove("pods", "web-a")
+		a.endLog("run-1")
+		time.Sleep(2 * time.Second)
+		a.update(func() { a.forbidden["watch pods"] = false })
+		time.Sleep(10 * time.Second)
+		equal(t, "ends", ends(rec.stop()), []string{"p1 run-1 complete=true "})
+	})
+}
+
+// Reading again brought a line that the first stream lacked, and broke: the first stream's plain end says nothing.
+func TestSecondReadingBreaks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newFakeAPI(t)
+		p := pod("web-a", "p1", "run-1")
+		a.put("pods", p)
+		rec := start(t, a, nil)
+		a.log("run-1", "one")
+		synctest.Wait()
+		a.put("pods", exited(p, 0))
+		synctest.Wait()
+		a.update(func() {
+			a.logOf("run-1").abort = true
+			a.logCuts++
+			a.refuseLog = 500
+		})
+		synctest.Wait()
+		a.update(func() {
+			l := a.logOf("run-1")
+			l.lines = append(l.lines, fakeLine{at: time.Now(), text: "two"})
+			a.refuseLog = 0
+		})
+		time.Sleep(time.Second)
+		a.remove("pods", "web-a")
+		time.Sleep(10 * time.Second)
+		r := rec.stop()
+		equal(t, "logs", texts(r), []string{"p1 run-1: one", "p1 run-1: two"})
+		equal(t, "ends", ends(r), []string{"p1 run-1 complete=false stream-cut"})
+	})
+}
+
+// The container runs again, and no status says so yet: the kubelet gives the new run's log under the old one's name.
+func TestRestartBeforeTheStatusTells(t *testing.T) {
+	for _, tt := range []struct {
+		first string
+		early bool // the second run writes before the status tells of it
+	}{{"one", true}, {"", true}, {"one", false}} {
+		t.Run(fmt.Sprintf("%+v", tt), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := newFakeAPI(t)
+				p := pod("web-a", "p1", "run-1")
+				a.put("pods", p)
+				rec := start(t, a, nil)
+				var want []string
+				if tt.first != "" {
+					a.log("run-1", tt.first)
+					want = append(want, "p1 run-1: one")
+				}
+				synctest.Wait()
+				a.endLogs(500)
+				a.log("run-1", "panic")
+				a.endLog("run-1")
+				time.Sleep(time.Second)
+				a.put("pods", exited(p, 2))
+				time.Sleep(5 * time.Second)
+				if tt.early {
+					a.log("run-2", "again")
+				}
+				a.update(func() { a.current["web-a"] = "run-2" })
+				a.endLogs(0)
+				time.Sleep(2 * time.Second)
+				a.update(func() { delete(a.current, "web-a") })
+				a.put("pods", restarted(p, 2, "run-2"))
+				if !tt.early {
+					a.log("run-2", "again")
+				}
+				time.Sleep(20 * time.Second)
+				r := rec.stop()
+				got := texts(r)
+				slices.Sort(got)
+				equal(t, "logs", got, append(want, "p1 run-1: panic", "p1 run-2: again"))
+				equal(t, "ends", ends(r), []string{"p1 run-1 complete=true ", "p1 run-2 complete=false recording-ended"})
+			})
+		})
+	}
+}
+
+// Without the right to get a pod, what the watch told of the old pod's end still keeps the new one's log apart.
+func TestSameNameNewPodWithoutGet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newFakeAPI(t)
+		a.forbidden["get pods"] = true
+		a.put("pods", pod("web-0", "p1", "run-1"))
+		rec := start(t, a, nil)
+		a.log("run-1", "old")
+		synctest.Wait()
+		a.endLogs(500)
+		time.Sleep(time.Second)
+		a.remove("pods", "web-0")
+		a.put("pods", pod("web-0", "p2", "run-2"))
+		a.log("run-2", "new")
+		a.endLogs(0)
+		time.Sleep(20 * time.Second)
+		equal(t, "logs", texts(rec.stop()), []string{"p1 run-1: old", "p2 run-2: new"})
+	})
+}
+
+// The two streams of a container are not stamped in strict order: what comes after the last line may be stamped before it.
+func TestReadAgainOverlaps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newFakeAPI(t)
+		p := pod("web-a", "p1", "run-1")
+		a.put("pods", p)
+		rec := start(t, a, nil)
+		time.Sleep(3*time.Second - time.Duration(time.Now().Nanosecond())) // at the turn of a second
+		a.log("run-1", "stdout")
+		synctest.Wait()
+		a.endLogs(500)
+		a.update(func() {
+			l := a.logOf("run-1")
+			l.lines = append(l.lines, fakeLine{at: time.Now().Add(-time.Millisecond), text: "stderr"})
+		})
+		time.Sleep(time.Second)
+		a.endLogs(0)
+		time.Sleep(10 * time.Second)
+		equal(t, "logs", texts(rec.stop()), []string{"p1 run-1: stdout", "p1 run-1: stderr"})
+	})
+}
+
+// A stream ends, and the pod is gone before its log can be read again.
+func TestLogEndWithoutSecondReading(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		line         bool
+		told, exited time.Duration // after the stream's end
+		want         string
+	}{
+		{"the exit was known", false, -100 * time.Millisecond, -200 * time.Millisecond, "complete=true "},
+		{"told at once", true, 200 * time.Millisecond, -200 * time.Millisecond, "complete=true "},
+		{"told late, exited long before", true, 3 * time.Second, -1500 * time.Millisecond, "complete=true "},
+		{"told late", true, 3 * time.Second, -200 * time.Millisecond, "complete=false exit-unknown"},
+		{"told at once, clocks not compared", false, 200 * time.Millisecond, -200 * time.Millisecond, "complete=false exit-unknown"},
+		{"exited after", true, 3 * time.Second, 1500 * time.Millisecond, "complete=false exit-unknown"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := newFakeAPI(t)
+				p := pod("web-a", "p1", "run-1")
+				a.put("pods", p)
+				rec := start(t, a, nil)
+				if tt.line {
+					a.log("run-1", "one")
+				}
+				begin := time.Now().Truncate(time.Second).Add(5 * time.Second)
+				end := begin.Add(500 * time.Millisecond)
+				var ended obj
+				type step struct {
+					at time.Time
+					do func()
+				}
+				steps := []step{
+					{end, func() { a.endLogs(500) }},
+					{end.Add(tt.exited), func() { ended = exited(p, 0) }},
+					{end.Add(tt.told), func() { a.put("pods", ended) }},
+					{end.Add(max(tt.told, 0) + 10*time.Millisecond), func() { a.remove("pods", "web-a") }},
+				}
+				slices.SortStableFunc(steps, func(x, y step) int { return x.at.Compare(y.at) })
+				for _, s := range steps {
+					time.Sleep(time.Until(s.at))
+					s.do()
+					synctest.Wait()
+				}
+				time.Sleep(20 * time.Second)
+				equal(t, "ends", ends(rec.stop()), []string{"p1 run-1 " + tt.want})
+			})
+		})
+	}
 }
