@@ -32,8 +32,8 @@ func (s Selection) Matches(sp *roll.Span) bool {
 }
 
 // ResourceKeys and SpanKeys are the attributes that every backend returns with every span that has them: what attribution
-// and outcomes are judged by. Spans whose status is error come with all of theirs; of the others a backend may leave the
-// rest out, and their events.
+// and outcomes are judged by. Spans whose status is error come with all of theirs and with their events, unless there are
+// more of them than the backend fetches one by one; of the others a backend may leave the rest out.
 var (
 	ResourceKeys = []string{
 		"service.name", "service.namespace", "service.instance.id",

@@ -178,6 +178,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 func (c *Client) describe(err error) error {
 	var re *requestError
 	if !errors.As(err, &re) {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("ask Tempo at %s: time ran out: %w", c.Address(), err)
+		}
 		return err
 	}
 	switch re.kind {

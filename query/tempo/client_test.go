@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -127,7 +129,7 @@ func TestErrors(t *testing.T) {
 		{"401", answer(401, "text/plain", "no org id"), nil, "not allowed by Tempo at "},
 		{"403", answer(403, "text/html", "<html>no</html>"), nil, "HTTP 403 with an HTML page"},
 		{"404", answer(404, "text/plain", "404 page not found\n"), nil, "not a Tempo API at "},
-		{"redirected", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/login", 302) }, nil, "is a login in front of it?"},
+		{"redirected", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/login", http.StatusFound) }, nil, "is a login in front of it?"},
 		{"HTML", answer(200, "text/html", "<!doctype html>"), nil, "not a Tempo API at "},
 		{"another API", answer(200, "application/json", `{"status":"success","data":{"version":"2.50"}}`), nil, "not a Tempo API at "},
 		{"query rejected", rejecting, nil, "invalid TraceQL query: parse error at line 1, col 18: syntax error"},
@@ -303,7 +305,7 @@ func TestServerClockBehind(t *testing.T) {
 		if end, err := strconv.ParseInt(r.FormValue("end"), 10, 64); err == nil {
 			last.Store(max(last.Load(), end))
 		}
-		_, _ = w.Write([]byte(`{"version":"3.0.3"}`))
+		_, _ = w.Write([]byte(`{"version":"3.0.3","metrics":{}}`))
 	}))
 	defer s.Close()
 	c, err := New(Options{Addr: s.URL, Transport: TransportHTTP, Now: func() time.Time { return now }})
@@ -409,6 +411,103 @@ func TestDiscarded(t *testing.T) {
 	}
 }
 
+// proxy is a plain HTTP/1 reverse proxy below /tempo, which refuses the requests that refuse names.
+func proxy(t *testing.T, f *fake, refuse func(*http.Request) (int, string)) string {
+	t.Helper()
+	rp := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(&url.URL{Scheme: "http", Host: f.HTTPAddr()})
+		r.Out.URL.Path = strings.TrimPrefix(r.In.URL.Path, "/tempo")
+	}}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, "/tempo/") {
+			http.NotFound(w, r)
+			return
+		}
+		if refuse != nil {
+			if code, text := refuse(r); code != 0 {
+				http.Error(w, text, code)
+				return
+			}
+		}
+		rp.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL + "/tempo/"
+}
+
+// TestProxy: behind a gateway with a path prefix and no gRPC, auto falls back to HTTP.
+func TestProxy(t *testing.T) {
+	f := withTraffic(t, tempofake.Options{})
+	c := f.client(t, func(o *Options) { o.Addr = proxy(t, f, nil) })
+	a, err := f.ask(t, c)
+	if err != nil || short(a) != "" || !a.Coverage.Complete() || len(a.Spans) != trafficSpans || c.sawGRPC.Load() {
+		t.Errorf("%v, %v, gRPC %v", a, err, c.sawGRPC.Load())
+	}
+	wrong := f.client(t, func(o *Options) { o.Addr = strings.TrimSuffix(proxy(t, f, nil), "/tempo/") + "/loki" })
+	if _, err := f.ask(t, wrong); err == nil || !strings.Contains(err.Error(), "not a Tempo API at ") {
+		t.Errorf("a wrong prefix: %v", err)
+	}
+}
+
+// TestOldServers: what a server does not understand is made up for by id, or named when that is too much.
+func TestOldServers(t *testing.T) {
+	refuseQuery := func(part string) func(*http.Request) (int, string) {
+		return func(r *http.Request) (int, string) {
+			if strings.Contains(r.FormValue("q"), part) {
+				return http.StatusBadRequest, "invalid TraceQL query: parse error at line 1, col 9: syntax error"
+			}
+			return 0, ""
+		}
+	}
+	refusePath := func(part string, code int) func(*http.Request) (int, string) {
+		return func(r *http.Request) (int, string) {
+			if strings.Contains(r.URL.Path, part) {
+				return code, "404 page not found"
+			}
+			return 0, ""
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		refuse func(*http.Request) (int, string)
+		max    int
+		gap    roll.GapReason
+	}{
+		{"no by(span:id)", refuseQuery("by(span:id)"), 500, ""},
+		{"no by(span:id), many traces", refuseQuery("by(span:id)"), 20, roll.GapUnsupported},
+		{"no span:parentID", refuseQuery("span:parentID"), 500, ""},
+		{"no span:parentID, many traces", refuseQuery("span:parentID"), 20, roll.GapPartialTrace},
+		{"no metrics", refusePath("/api/metrics/", 404), 500, ""},
+		{"no /api/v2/traces", refusePath("/api/v2/traces/", 404), 500, ""},
+		{"no buildinfo", refusePath("/api/status/", 404), 500, ""},
+		{"none of them", func(r *http.Request) (int, string) {
+			for _, f := range []func(*http.Request) (int, string){
+				refuseQuery("span:"), refusePath("/api/metrics/", 404), refusePath("/api/v2/", 404), refusePath("/api/status/", 404),
+			} {
+				if code, text := f(r); code != 0 {
+					return code, text
+				}
+			}
+			return 0, ""
+		}, 500, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := withTraffic(t, tempofake.Options{})
+			c := f.client(t, func(o *Options) { o.Addr, o.MaxTraces = proxy(t, f, tt.refuse), tt.max })
+			a, err := f.ask(t, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s := short(a); s != "" {
+				t.Fatal(s)
+			}
+			if tt.gap == "" && !a.Coverage.Complete() || tt.gap != "" && !slices.ContainsFunc(a.Coverage.Gaps, func(g roll.Gap) bool { return g.Reason == tt.gap }) {
+				t.Errorf("coverage %v, want %q", a.Coverage, tt.gap)
+			}
+		})
+	}
+}
+
 func TestVersions(t *testing.T) {
 	for version, supported := range map[string]bool{
 		"3.0.3": true, "v2.10.8": true, "2.4.0": true, "2.3.9": false, "1.5.0": false, "4.0.0": false, "": true, "main-abc": true,
@@ -447,7 +546,7 @@ func tempoInBubble(t *testing.T, counts func() string) *Client {
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if r.URL.Path == "/api/metrics/query" {
-			_, _ = w.Write([]byte(`{"series":[{"labels":[{"key":"kind","value":{"stringValue":"client"}}],"value":` + counts() + `}]}`))
+			_, _ = w.Write([]byte(`{"series":[{"labels":[{"key":"kind","value":{"stringValue":"client"}}],"value":` + counts() + `}],"metrics":{}}`))
 			return
 		}
 		_, _ = w.Write([]byte(`{"version":"3.0.3"}`))

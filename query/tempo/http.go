@@ -120,8 +120,17 @@ func (c *Client) searchHTTP(ctx context.Context, r *tempopb.SearchRequest, accep
 		return nil, err
 	}
 	resp := &tempopb.SearchResponse{}
-	return resp, decode(body, media, resp)
+	if err := decode(body, media, resp); err != nil {
+		return nil, err
+	}
+	if resp.GetMetrics() == nil {
+		return nil, errNoMetrics
+	}
+	return resp, nil
 }
+
+// errNoMetrics: the metrics are the last field of an answer, so one without them was cut where protobuf does not notice.
+var errNoMetrics = &requestError{kind: failCut, msg: "the answer ends before its metrics"}
 
 // counts are spans by kind and status.
 type class struct {
@@ -143,6 +152,9 @@ func (c *Client) countHTTP(ctx context.Context, traceQL string, from, to int64) 
 	resp := &tempopb.QueryInstantResponse{}
 	if err := decode(body, media, resp); err != nil {
 		return nil, err
+	}
+	if resp.GetMetrics() == nil {
+		return nil, errNoMetrics
 	}
 	if m := resp.GetMetrics(); m.GetCompletedJobs() < m.GetTotalJobs() || resp.GetStatus() != tempopb.PartialStatus_COMPLETE {
 		return nil, &requestError{msg: "the count is partial"}
