@@ -12,10 +12,12 @@ import (
 	"bytes"
 	"context"
 	"embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -66,8 +68,7 @@ const (
 type Options struct {
 	// Images are imported; the image of pods' sandboxes always is.
 	Images []Image
-	// Logs is a directory for the components' logs and the API server's audit log, which stays. Empty: they go with the
-	// cluster.
+	// Logs is a directory for the logs, which stays. Empty: they go with the cluster.
 	Logs string
 	// Progress is told, a line each, what is being done and how long it took. Nil: nobody is.
 	Progress io.Writer
@@ -79,7 +80,8 @@ type Cluster struct {
 	Kubeconfig string
 	// Dir is a directory that the node sees under the same path: for hostPath volumes. It goes with the cluster.
 	Dir string
-	// Logs is where the logs are, <component>.log and audit.log.
+	// Logs is where the logs are: <component>.log, audit.log (the API server's, JSON lines) and containerd-events.log
+	// (as ctr events prints them).
 	Logs string
 	// Bin holds the binaries: kubectl, ctr and the components.
 	Bin string
@@ -179,7 +181,7 @@ func Up(ctx context.Context, o Options) (c *Cluster, err error) {
 			}
 		}
 		say("%d images imported", len(images))
-		return nil
+		return c.recordContainers(gctx)
 	})
 	g.Go(func() error {
 		for _, k := range []Component{Etcd, APIServer} {
@@ -470,6 +472,13 @@ func (c *Cluster) ImportImage(ctx context.Context, image Image) error {
 	}, Containerd)
 }
 
+// recordContainers has what containerd tells of containers written down, in containerd-events.log.
+func (c *Cluster) recordContainers(ctx context.Context) error {
+	argv := []string{filepath.Join(c.Bin, "ctr"), "-a", containerdSocket, "-n", "k8s.io", "events"}
+	_, err := c.node.Do(ctx, node.Request{Op: node.OpStart, Name: "events", Argv: argv, Log: filepath.Join(c.Logs, "containerd-events.log")})
+	return err
+}
+
 // Ctr runs containerd's ctr in the namespace of Kubernetes' containers and returns what it says.
 func (c *Cluster) Ctr(ctx context.Context, args ...string) (string, error) {
 	f, err := os.CreateTemp(c.root, "ctr-*.out")
@@ -503,7 +512,9 @@ func (c *Cluster) Kubectl(ctx context.Context, stdin io.Reader, args ...string) 
 }
 
 // Dial connects to a TCP address as the node sees it: a pod's, say.
-func (c *Cluster) Dial(ctx context.Context, addr string) (net.Conn, error) { return c.node.Dial(ctx, addr) }
+func (c *Cluster) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	return c.node.Dial(ctx, addr)
+}
 
 // Expose makes what listens at outside ("127.0.0.1:4317" of this machine) reachable for pods at inside
 // ([NodeIP]+":4317").
@@ -541,4 +552,40 @@ func (c *Cluster) atEnd(x io.Closer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closers = append(c.closers, x)
+}
+
+// CompactHistory drops the history of etcd: the API server cannot tell any more what was before.
+func (c *Cluster) CompactHistory(ctx context.Context) error {
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext:       func(ctx context.Context, _, addr string) (net.Conn, error) { return c.Dial(ctx, addr) },
+	}}
+	post := func(path, body string, into any) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, etcdURL+path, strings.NewReader(body))
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("etcd %s: %s", path, resp.Status)
+		}
+		return json.NewDecoder(resp.Body).Decode(into)
+	}
+	var now struct {
+		Header struct {
+			Revision string `json:"revision"`
+		} `json:"header"`
+	}
+	if err := post("/v3/kv/range", `{"key":"AA=="}`, &now); err != nil {
+		return fmt.Errorf("read etcd's revision: %w", err)
+	}
+	var done struct{}
+	if err := post("/v3/kv/compaction", `{"revision":"`+now.Header.Revision+`","physical":true}`, &done); err != nil {
+		return fmt.Errorf("compact etcd: %w", err)
+	}
+	return nil
 }
