@@ -342,8 +342,15 @@ var cases = map[string][]testCase{
 				roll.Instant{}
 		}), roll.Inconclusive, []roll.GapReason{roll.GapHookUnknown}, ""},
 		{
-			"exec", term(func(t *roll.Termination) { t.PreStop = roll.PreStop{Kind: roll.PreStopExec} }), roll.Pass, nil,
+			"exec", term(func(t *roll.Termination) { t.PreStop = roll.PreStop{Kind: roll.PreStopExec, Watched: true} }), roll.Pass, nil,
 			"1 of 1",
+		},
+		// kubernetes/kubernetes#67887: the kubelet's budget of events may have swallowed that of a failure.
+		{
+			"exec, events swallowed", term(func(t *roll.Termination) { t.PreStop = roll.PreStop{Kind: roll.PreStopExec} }),
+			roll.Inconclusive,
+			[]roll.GapReason{roll.GapHookUnknown},
+			"not all there",
 		},
 		// kubernetes/kubernetes#31902: a hook that times out leaves no event.
 		{"exec, to the end of the grace", term(func(t *roll.Termination) {
@@ -363,7 +370,7 @@ var cases = map[string][]testCase{
 		// kubernetes/kubernetes#67887: the event of a failure may be lost.
 		{
 			"exec, events lost",
-			both(term(func(t *roll.Termination) { t.PreStop = roll.PreStop{Kind: roll.PreStopExec} }),
+			both(term(func(t *roll.Termination) { t.PreStop = roll.PreStop{Kind: roll.PreStopExec, Watched: true} }),
 				func(ev *Evidence) {
 					ev.Roll.Gaps = []roll.Gap{{Reason: roll.GapWatch, Resource: roll.ResourceEvents}}
 				}), roll.Inconclusive,

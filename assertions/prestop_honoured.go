@@ -121,6 +121,9 @@ func judgeHook(ev *Evidence, t *roll.Termination, p Params) (finding string, gap
 		return unknown(roll.GapHookUnknown, "its preStop hook (%s) may have been cut by the end of the grace period",
 			t.PreStop.Kind)
 	}
+	if !t.PreStop.Watched {
+		return unknown(roll.GapHookUnknown, "the kubelet's events about it are not all there, so whether its preStop hook (%s) failed is not known", t.PreStop.Kind)
+	}
 	for _, g := range ev.Roll.Gaps {
 		if g.Resource == roll.ResourceEvents {
 			return unknown(roll.GapHookUnknown,

@@ -92,6 +92,8 @@ type cluster struct {
 	gaps      []roll.Gap
 	watchGaps []*roll.WatchGap
 	deleted   map[deletedEvent]bool
+	warnings  map[string]int // by UID of what they are about
+	counted   map[string]int // by UID of the event
 }
 
 // template is what a ReplicaSet says of its pods.
@@ -117,6 +119,7 @@ func newCluster(h roll.Header) *cluster {
 	return &cluster{
 		header: h, pods: map[string]*pod{}, workloads: map[roll.Workload]*workload{}, templates: map[string]template{},
 		events: map[string][]event{}, deleted: map[deletedEvent]bool{},
+		warnings: map[string]int{}, counted: map[string]int{},
 		first: h.StartedAt,
 	}
 }

@@ -19,6 +19,8 @@ const (
 	// exitSlack is how much earlier than the runtime's stamp a process may have ended: the stamp is made when the exit has
 	// been handled.
 	exitSlack = 250 * time.Millisecond
+	// warningBudget is how many warnings about a pod the kubelet is trusted to have sent: 25 at once are allowed.
+	warningBudget = 20
 	// siblingSlack is how far apart the Killing events of one pod's containers may be; they came within 1 ms.
 	siblingSlack = 50 * time.Millisecond
 	// hookLead is how much earlier than the end of a hook its FailedPreStopHook event may be stamped.
@@ -343,6 +345,9 @@ func (c *cluster) addEvent(o *roll.Object) {
 	if o.InvolvedObject == nil {
 		return
 	}
+	if o.Type == "Warning" {
+		c.countWarning(o)
+	}
 	switch o.Reason {
 	case "Killing", "FailedPreStopHook":
 		ref := o.InvolvedObject
@@ -366,6 +371,15 @@ func (c *cluster) addEvent(o *roll.Object) {
 		if name != "" {
 			c.deleted[deletedEvent{o.InvolvedObject.Namespace, name}] = true
 		}
+	}
+}
+
+// countWarning counts the warnings about a pod; a repetition moves the count of the same event.
+func (c *cluster) countWarning(o *roll.Object) {
+	n := max(1, int(o.Count))
+	if before := c.counted[o.Metadata.UID]; n > before {
+		c.warnings[o.InvolvedObject.UID] += n - before
+		c.counted[o.Metadata.UID] = n
 	}
 }
 
@@ -458,7 +472,7 @@ func (p *pod) finish(c *cluster) {
 		if !slices.Contains(p.Containers, r.container.name) {
 			p.Containers = append(p.Containers, r.container.name)
 		}
-		t := p.termination(r, events)
+		t := p.termination(c, r, events)
 		if t == nil {
 			continue
 		}
@@ -515,7 +529,7 @@ func (c *cluster) eventsOf(uid string) []event {
 }
 
 // termination says how one run ended; nil if it did not end, as far as the recording goes.
-func (p *pod) termination(r *run, events []event) *roll.Termination {
+func (p *pod) termination(c *cluster, r *run, events []event) *roll.Termination {
 	t := &roll.Termination{
 		Pod: p.PodRef, Container: r.container.name, ContainerID: r.id, Sidecar: r.container.sidecar,
 		Exited: r.exited, ExitCode: r.code, Reason: r.reason, PreStop: r.container.preStop, StopSignal: r.container.signal,
@@ -543,7 +557,7 @@ func (p *pod) termination(r *run, events []event) *roll.Termination {
 			t.Exited = roll.Instant{Earliest: maxTime(r.running, t.Requested.Earliest), Latest: t.Removed.Latest, Source: roll.SourceRelist}
 		}
 	}
-	p.signal(t, r, events)
+	p.signal(c, t, r, events)
 	return t
 }
 
@@ -584,7 +598,7 @@ func (p *pod) graceOf() (g time.Duration, shortened bool) {
 // The kubelet emits Killing, runs the preStop hook, then has the runtime send the stop signal (kubernetes
 // pkg/kubelet/kuberuntime/kuberuntime_container.go, killContainer). So with a sleep hook or none, Killing + sleep is the
 // moment; with another hook it is bounded by the grace and the exit.
-func (p *pod) signal(t *roll.Termination, r *run, events []event) {
+func (p *pod) signal(c *cluster, t *roll.Termination, r *run, events []event) {
 	deletion := !t.Requested.IsZero() || p.unseen && p.Deleted
 	kills, sibling := killsOf(events, r, deletion, p.Requested)
 	if !deletion && len(kills) == 0 {
@@ -606,6 +620,7 @@ func (p *pod) signal(t *roll.Termination, r *run, events []event) {
 		p.signalWithoutEvent(t, grace)
 		return
 	}
+	t.PreStop.Watched = t.PreStop.Kind != roll.PreStopNone && !sibling && c.warnings[p.UID] < warningBudget
 	k := kills[0].at
 	if sibling {
 		k.Earliest, k.Latest = k.Earliest.Add(-siblingSlack), k.Latest.Add(siblingSlack)

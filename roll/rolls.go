@@ -66,6 +66,9 @@ type PreStop struct {
 	Sleep time.Duration `json:"sleep_ns,omitempty"`
 	// Failed says that the kubelet reported FailedPreStopHook.
 	Failed bool `json:"failed,omitempty"`
+	// Watched says that it would have been seen to report so: its Killing event came, and its budget of warnings about the
+	// pod, 25 at once and then one in 5 minutes (client-go tools/record, events_cache.go), was not spent.
+	Watched bool `json:"watched,omitempty"`
 }
 
 // Termination is the end of one run of one container.
