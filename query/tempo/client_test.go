@@ -22,6 +22,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+
 	"github.com/rolltrace/rolltrace/query"
 	"github.com/rolltrace/rolltrace/query/querytest/tempofake"
 	"github.com/rolltrace/rolltrace/roll"
@@ -660,4 +662,26 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 
 func pemOf(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// TestBigTrace: a trace of thousands of spans, in two fragments, is too much for by(span:id) and comes by id.
+func TestBigTrace(t *testing.T) {
+	f := newFake(t, tempofake.Options{})
+	var parts [2][]*tracepb.ResourceSpans
+	const n = 6000
+	for i := range n {
+		at := f.base.Add(time.Duration(i) * time.Millisecond)
+		parts[i%3/2] = append(parts[i%3/2], one(900, uint64(i+1), 0, 3, 0, at, time.Millisecond))
+	}
+	f.store(append(parts[0], traffic(f.base, 20)...), parts[1])
+	c := f.client(t)
+	a, err := f.ask(t, c)
+	if err != nil || len(a.Spans) != n+40 || !a.Coverage.Complete() {
+		t.Fatalf("%d spans, %v, %v; want %d and no gap", len(a.Spans), a.Coverage, err, n+40)
+	}
+	for _, r := range f.Requests() {
+		if r.Endpoint == tempofake.Search && strings.Contains(r.Query, "by(span:id)") && !strings.Contains(r.Query, "status = error") && !strings.Contains(r.Query, "duration >") {
+			t.Errorf("asked span by span for a trace of thousands: %s", r.Query)
+		}
+	}
 }
