@@ -2,6 +2,7 @@ package correlate
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,8 +81,9 @@ type run struct {
 	running   time.Time // receipt at which it was last seen running
 	started   time.Time // state.running.startedAt, 1 s
 	exited    roll.Instant
-	logged    time.Time // the kubelet's stamp of its last log line
-	left      time.Time // receipt at which it was first seen not running, without a known exit
+	logged    time.Time   // the kubelet's stamp of its last log line
+	told      []time.Time // the kubelet's stamps of lines in which it says that it got the stop signal
+	left      time.Time   // receipt at which it was first seen not running, without a known exit
 	code      *int
 	reason    string
 }
@@ -334,10 +336,43 @@ func (c *cluster) addLog(l *roll.Log) {
 		return
 	}
 	for _, r := range p.runs {
-		if r.id == l.ContainerID && l.Time.After(r.logged) {
-			r.logged = l.Time.UTC()
+		if r.id != l.ContainerID || l.Time.IsZero() {
+			continue
+		}
+		r.logged = maxTime(r.logged, l.Time)
+		if saysSignaled(l.Line) {
+			r.told = append(r.told, l.Time.UTC())
 		}
 	}
+}
+
+// signaledLine matches what common servers log when they get the stop signal: Go's signal.Notify idioms, nginx ("signal
+// 15 (SIGTERM) received"), Redis, gunicorn ("Handling signal: term"), Envoy, PostgreSQL, Spring Boot.
+var signaledLine = regexp.MustCompile(`(?i)\b(?:received|caught|got|handling)\b[^a-z]{0,4}(?:` +
+	`(?:(?:os|shutdown|stop|termination|terminate|a|exit)[ _-]){0,2}signal\b[^a-z0-9]{0,4}(?:(?:envoy_)?sigterm|terminated|term\b|15\b)|` +
+	`(?:envoy_)?sigterm\b|(?:fast|smart|immediate) shutdown request)|` +
+	`\b(?:received|caught)\b[^a-z]{1,4}terminated\b|` +
+	`\bsignal 15 \(sigterm\) received|\bsigterm\b[^a-z]{0,4}(?:received|caught)|commencing graceful shutdown`)
+
+// saysSignaled reports whether a log line says that the process got the stop signal.
+func saysSignaled(line string) bool {
+	if len(line) > 4096 {
+		line = line[:4096]
+	}
+	if !strings.Contains(line, "erm") && !strings.Contains(line, "ERM") && !strings.Contains(line, "hutdown") {
+		return false // most lines, without the cost of a match
+	}
+	return signaledLine.MatchString(line)
+}
+
+// narrow ends the bounds of a signal where the process itself says that it has it: the first such line within them.
+func narrow(i roll.Instant, told []time.Time) roll.Instant {
+	for _, t := range told {
+		if !i.IsZero() && t.After(i.Earliest) && t.Before(i.Latest) {
+			return roll.Instant{Earliest: i.Earliest, Latest: t, Source: roll.SourceLog}
+		}
+	}
+	return i
 }
 
 // addEvent keeps the kubelet's events about containers and the controllers' deletes.
@@ -468,6 +503,7 @@ func sameSecond(a, b time.Time) bool { return !b.IsZero() && a.Unix() == b.Unix(
 func (p *pod) finish(c *cluster) {
 	events := c.eventsOf(p.UID)
 	var mains, sidecars []roll.Termination
+	var told [][]time.Time // of sidecars
 	for _, r := range p.runs {
 		if !slices.Contains(p.Containers, r.container.name) {
 			p.Containers = append(p.Containers, r.container.name)
@@ -477,13 +513,14 @@ func (p *pod) finish(c *cluster) {
 			continue
 		}
 		if r.container.sidecar {
-			sidecars = append(sidecars, *t)
+			sidecars, told = append(sidecars, *t), append(told, r.told)
 		} else {
 			mains = append(mains, *t)
 		}
 	}
 	for i := range sidecars {
 		p.orderSidecar(&sidecars[i], mains, len(sidecars) == 1)
+		sidecars[i].Signaled = narrow(sidecars[i].Signaled, told[i])
 	}
 	p.Terminations = append(mains, sidecars...)
 	slices.SortStableFunc(p.Terminations, func(a, b roll.Termination) int { return moment(a).Compare(moment(b)) })
@@ -641,6 +678,7 @@ func (p *pod) signal(c *cluster, t *roll.Termination, r *run, events []event) {
 		}
 	}
 	p.settle(t)
+	t.Signaled = narrow(t.Signaled, r.told)
 }
 
 // settle holds the signal and the exit against each other: both are the kubelet's clock.
