@@ -134,7 +134,8 @@ func (r *Run) Pods(ctx context.Context) ([]corev1.Pod, error) {
 // Kubectl runs kubectl in the namespace.
 func (r *Run) Kubectl(ctx context.Context, args ...string) error {
 	out, err := r.C.Kubectl(ctx, nil, append([]string{"-n", r.NS}, args...)...)
-	r.Logf("kubectl %s: %s", strings.Join(args, " "), strings.TrimSpace(out))
+	out = strings.TrimSpace(out)
+	r.Logf("kubectl %s: %s", strings.Join(args, " "), out[strings.LastIndexByte(out, '\n')+1:])
 	return err
 }
 

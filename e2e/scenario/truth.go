@@ -107,10 +107,13 @@ func readTasks(path string) (tasks, error) {
 			continue
 		}
 		var e struct {
-			ContainerID string    `json:"container_id"`
-			ID          string    `json:"id"`
-			ExitStatus  int       `json:"exit_status"`
-			ExitedAt    time.Time `json:"exited_at"`
+			ContainerID string `json:"container_id"`
+			ID          string `json:"id"`
+			ExitStatus  int    `json:"exit_status"`
+			ExitedAt    struct {
+				Seconds int64 `json:"seconds"`
+				Nanos   int64 `json:"nanos"`
+			} `json:"exited_at"`
 		}
 		if err := json.Unmarshal([]byte("{"+event), &e); err != nil {
 			return t, fmt.Errorf("read containerd's events: %w: %s", err, s.Text())
@@ -118,7 +121,7 @@ func readTasks(path string) (tasks, error) {
 		if topic == "/tasks/start" {
 			t.started = append(t.started, e.ContainerID)
 		} else if e.ID == e.ContainerID {
-			t.exits[e.ContainerID] = taskExit{e.ExitedAt.UTC(), e.ExitStatus}
+			t.exits[e.ContainerID] = taskExit{time.Unix(e.ExitedAt.Seconds, e.ExitedAt.Nanos).UTC(), e.ExitStatus}
 		}
 	}
 	return t, s.Err()
