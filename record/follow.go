@@ -205,10 +205,10 @@ func (fl *follower) state() runState {
 }
 
 // giveUp is after how many vain readings in a row the log of a container that has ended is given up.
-const giveUp = 10
+const giveUp = 30
 
 func (fl *follower) follow(ctx context.Context) {
-	b := backoff{min: fl.f.r.t.retryMin, max: fl.f.r.t.retryMax}
+	b := backoff{min: fl.f.r.t.retryMin, max: fl.f.r.t.logRetryMax}
 	failed := 0
 loop:
 	for ctx.Err() == nil {

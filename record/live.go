@@ -50,6 +50,7 @@ type Options struct {
 // tuning holds the recorder's durations.
 type tuning struct {
 	retryMin, retryMax time.Duration // between attempts of the same request; doubled each time, with jitter
+	logRetryMax        time.Duration // the same of logs: a pod's log can be read for a short time after its end
 	confirmAfter       time.Duration // a watch that was opened again and says nothing for so long was accepted
 	lateAfter          time.Duration // shorter interruptions that lost nothing are not worth a line
 	settle             time.Duration // how long to wait for the watch to tell what a 404 of a log already told
@@ -65,7 +66,8 @@ func (t tuning) withDefaults() tuning {
 		}
 	}
 	def(&t.retryMin, 200*time.Millisecond)
-	def(&t.retryMax, 5*time.Second)
+	def(&t.retryMax, 2*time.Second)
+	def(&t.logRetryMax, time.Second)
 	def(&t.confirmAfter, 5*time.Second)
 	def(&t.lateAfter, time.Second)
 	def(&t.settle, 5*time.Second)
@@ -266,6 +268,7 @@ func (r *recorder) listAll(ctx context.Context) ([]list, error) {
 		}
 	}
 	var lists []list
+	var without []string
 	for _, resource := range listOrder {
 		items, rv, err := r.api.list(ctx, resource, r.o.Namespace)
 		switch {
@@ -276,10 +279,13 @@ func (r *recorder) listAll(ctx context.Context) ([]list, error) {
 		case apierrors.IsForbidden(err) && required[resource]:
 			return nil, &AccessError{Verb: "list", Resource: resource, Namespace: r.o.Namespace, Err: err}
 		case !required[resource] && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)):
-			r.o.Note(fmt.Sprintf("not allowed to list %s: recording without them", resource))
+			without = append(without, resource)
 		default:
 			return nil, fmt.Errorf("list %s: %w", resource, err)
 		}
+	}
+	if len(without) > 0 {
+		r.o.Note(fmt.Sprintf("not allowed to list %s: recording without them", strings.Join(without, ", ")))
 	}
 	return lists, nil
 }
