@@ -45,7 +45,7 @@ func newDecoder() *decoder {
 // lenient: a repeated name is the last one's, as in ProtoJSON parsers; looking for them costs time.
 var lenient = jsontext.AllowDuplicateNames(true)
 
-// line reads one line, which must be one JSON object. An object of another OTLP signal, and an empty one, holds no spans.
+// line reads one line, which must be one JSON object. One of another OTLP signal, and an empty one, holds no spans.
 func (d *decoder) line(b []byte) error {
 	d.dec.Reset(bytes.NewBuffer(b), lenient)
 	if d.dec.PeekKind() != '{' {
@@ -322,7 +322,8 @@ func (d *decoder) value(dec *jsontext.Decoder) (text string, err error) {
 				text = d.intern(d.scratch)
 			}
 			return err
-		case "doubleValue", "double_value", "bytesValue", "bytes_value", "arrayValue", "array_value", "kvlistValue", "kvlist_value":
+		case "doubleValue", "double_value", "bytesValue", "bytes_value",
+			"arrayValue", "array_value", "kvlistValue", "kvlist_value":
 			v, err := d.any(dec, name, 0)
 			if err == nil {
 				text = otlpspan.Text(v)
@@ -631,7 +632,9 @@ var (
 )
 
 // enum reads an enum's number or name. An unknown name spoils the span and is read as other.
-func (d *decoder) enum(dec *jsontext.Decoder, names map[string]int64, what string, other int64, spoil func(error)) (int64, error) {
+func (d *decoder) enum(
+	dec *jsontext.Decoder, names map[string]int64, what string, other int64, spoil func(error),
+) (int64, error) {
 	if dec.PeekKind() != '"' {
 		return d.int64(dec)
 	}

@@ -87,7 +87,9 @@ func (l *ledger) spanID() (id roll.SpanID) {
 }
 
 // add enters a span of a service that starts at an offset from the base.
-func (l *ledger) add(trace roll.TraceID, service string, kind roll.SpanKind, at, d time.Duration, change ...func(*entry)) *entry {
+func (l *ledger) add(
+	trace roll.TraceID, service string, kind roll.SpanKind, at, d time.Duration, change ...func(*entry),
+) *entry {
 	e := &entry{
 		want: roll.Span{
 			TraceID: trace, SpanID: l.spanID(), Kind: kind, Name: "Shop/Get",
@@ -137,8 +139,10 @@ func (l *ledger) calls() {
 		}
 		id := l.traceID()
 		root := l.add(id, l.service("front"), roll.KindServer, at, 30*time.Millisecond)
-		client := l.add(id, l.service("front"), roll.KindClient, at+time.Millisecond, 20*time.Millisecond, append(change, under(root))...)
-		l.add(id, l.service("cart"), roll.KindServer, at+2*time.Millisecond, 10*time.Millisecond, append(change, under(client))...)
+		client := l.add(id, l.service("front"), roll.KindClient, at+time.Millisecond, 20*time.Millisecond,
+			append(change, under(root))...)
+		l.add(id, l.service("cart"), roll.KindServer, at+2*time.Millisecond, 10*time.Millisecond,
+			append(change, under(client))...)
 	}
 }
 
@@ -147,7 +151,8 @@ func (l *ledger) big() {
 	id := l.traceID()
 	root := l.add(id, l.service("big"), roll.KindServer, 5*time.Second, 5*time.Second)
 	for i := range 250 {
-		e := l.add(id, l.service("big"), roll.KindClient, 5*time.Second+time.Duration(i)*10*time.Millisecond, time.Millisecond, under(root))
+		at := 5*time.Second + time.Duration(i)*10*time.Millisecond
+		e := l.add(id, l.service("big"), roll.KindClient, at, time.Millisecond, under(root))
 		if i == 240 {
 			failed(e)
 		}
@@ -160,7 +165,8 @@ func (l *ledger) split() {
 		id := l.traceID()
 		for i := range 30 {
 			// The second batch is the smaller: it is the one that Tempo drops.
-			e := l.add(id, l.service("split"), roll.KindClient, 15*time.Second+time.Duration(n*30+i)*time.Millisecond, time.Millisecond, in(i/20))
+			at := 15*time.Second + time.Duration(n*30+i)*time.Millisecond
+			e := l.add(id, l.service("split"), roll.KindClient, at, time.Millisecond, in(i/20))
 			if i%3 == 0 {
 				failed(e)
 			}
@@ -210,9 +216,8 @@ func (l *ledger) oddServices() {
 
 func (l *ledger) oddAttributes() {
 	name := l.service("attributes")
-	array := &commonpb.AnyValue{Value: &commonpb.AnyValue_ArrayValue{ArrayValue: &commonpb.ArrayValue{Values: []*commonpb.AnyValue{
-		str("", `a "b"`).value, str("", "☃").value,
-	}}}}
+	values := []*commonpb.AnyValue{str("", `a "b"`).value, str("", "☃").value}
+	array := &commonpb.AnyValue{Value: &commonpb.AnyValue_ArrayValue{ArrayValue: &commonpb.ArrayValue{Values: values}}}
 	l.add(l.traceID(), name, roll.KindClient, 30*time.Second, time.Millisecond, failed, func(e *entry) {
 		e.attrs = append(e.attrs,
 			str("quote\"d.key", `va"l\ue`), str("unicode.☃", "服务\n\t"), str("empty", ""), str("nil", "nil"),
@@ -228,7 +233,8 @@ func (l *ledger) oddAttributes() {
 	// The same key in both scopes: which is which?
 	both := func(e *entry) {
 		e.res = append(e.res, str("server.address", "resource"), str("error.type", "resource"))
-		e.attrs = append(e.attrs, str("service.name", "span"), str("k8s.pod.name", "span"), str("server.address", "10.0.0.7"), str("host.name", "span"))
+		e.attrs = append(e.attrs, str("service.name", "span"), str("k8s.pod.name", "span"),
+			str("server.address", "10.0.0.7"), str("host.name", "span"))
 	}
 	l.add(l.traceID(), name, roll.KindClient, 31*time.Second, time.Millisecond, both)
 	l.add(l.traceID(), name, roll.KindClient, 32*time.Second, time.Millisecond, both, failed, func(e *entry) {
@@ -262,7 +268,8 @@ func (l *ledger) rest() {
 	l.add(id, l.service("apart"), roll.KindServer, 35*time.Second, time.Millisecond)
 	// Spans that were exported twice, in one batch and in two.
 	for i := range 6 {
-		l.add(l.traceID(), l.service("twice"), roll.KindServer, 37*time.Second+time.Duration(i)*time.Millisecond, time.Millisecond,
+		at := 37*time.Second + time.Duration(i)*time.Millisecond
+		l.add(l.traceID(), l.service("twice"), roll.KindServer, at, time.Millisecond,
 			func(e *entry) { e.twice = true }, in(i%2))
 	}
 	// Ids with leading zeros (Tempo drops those of a trace id in a search).
@@ -339,10 +346,14 @@ func (l *ledger) oracle(req query.Request) (out []roll.Span) {
 		w.Events = slices.Clone(w.Events) // they come back in order of time
 		slices.SortFunc(w.Events, func(a, b roll.SpanEvent) int { return a.Time.Compare(b.Time) })
 		w.Attributes, w.Resource = texts(e.attrs), &roll.Resource{Attributes: texts(e.res)}
-		if w.Kind != roll.KindClient && w.Kind != roll.KindServer || req.Selection.ErrorsOnly && w.Status != roll.StatusError {
+		if w.Kind != roll.KindClient && w.Kind != roll.KindServer {
 			continue
 		}
-		if name, _ := w.Resource.Attributes.Get("service.name"); len(req.Selection.Services) > 0 && !slices.Contains(req.Selection.Services, name) {
+		if req.Selection.ErrorsOnly && w.Status != roll.StatusError {
+			continue
+		}
+		name, _ := w.Resource.Attributes.Get("service.name")
+		if services := req.Selection.Services; len(services) > 0 && !slices.Contains(services, name) {
 			continue
 		}
 		first, last := w.Start.UnixNano(), w.Start.UnixNano()+int64(w.Duration)

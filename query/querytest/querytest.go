@@ -48,35 +48,47 @@ func Run(t *testing.T, h Harness) {
 		sel    query.Selection
 		atMost int // spans in the answer, -1: any
 	}
+	one := func(from, to time.Duration) []roll.Range { return []roll.Range{window(from, to)} }
+	whole := []roll.Range{all}
+	of := func(names ...string) (sel query.Selection) {
+		for _, n := range names {
+			sel.Services = append(sel.Services, l.service(n))
+		}
+		return sel
+	}
+	splitErrors := of("split")
+	splitErrors.ErrorsOnly = true
+	const s = time.Second
 	questions := []question{
-		{"everything", []roll.Range{all}, query.Selection{}, -1},
-		{"errors only", []roll.Range{all}, query.Selection{ErrorsOnly: true}, -1},
+		{"everything", whole, query.Selection{}, -1},
+		{"errors only", whole, query.Selection{ErrorsOnly: true}, -1},
 		{"no range", nil, query.Selection{}, 0},
-		{"an empty and an inverted range", []roll.Range{window(5*time.Second, 5*time.Second), window(9*time.Second, 3*time.Second)}, query.Selection{}, 0},
-		{"a range with nothing in it", []roll.Range{window(-4*time.Minute, -3*time.Minute)}, query.Selection{}, 0},
+		{"an empty and an inverted range", []roll.Range{window(5*s, 5*s), window(9*s, 3*s)}, query.Selection{}, 0},
+		{"a range with nothing in it", one(-4*time.Minute, -3*time.Minute), query.Selection{}, 0},
 		{"ranges that overlap, touch and repeat", []roll.Range{
-			window(20*time.Second, 30*time.Second), window(10*time.Second, 20*time.Second),
-			window(15*time.Second, 25*time.Second), window(10*time.Second, 20*time.Second),
+			window(20*s, 30*s), window(10*s, 20*s), window(15*s, 25*s), window(10*s, 20*s),
 		}, query.Selection{}, -1},
-		{"edges, to the nanosecond", []roll.Range{{Start: at(edgeFrom), End: at(edgeTo)}}, query.Selection{Services: []string{l.service("edges")}}, -1},
-		{"one nanosecond", []roll.Range{{Start: at(edgeFrom), End: at(edgeFrom + 1)}}, query.Selection{Services: []string{l.service("edges")}}, -1},
-		{"inside of a long span", []roll.Range{window(40*time.Second, 40*time.Second+time.Millisecond)}, query.Selection{Services: []string{l.service("long")}}, 1},
-		{"between a trace's spans", []roll.Range{window(28*time.Second, 31*time.Second)}, query.Selection{Services: []string{l.service("apart")}}, 0},
-		{"around a trace's spans, not between", []roll.Range{window(24*time.Second, 28*time.Second), window(31*time.Second, 36*time.Second)}, query.Selection{Services: []string{l.service("apart")}}, 2},
-		{"a trace of many spans", []roll.Range{all}, query.Selection{Services: []string{l.service("big")}}, -1},
-		{"a trace in pieces", []roll.Range{all}, query.Selection{Services: []string{l.service("split")}}, -1},
-		{"errors of a trace in pieces", []roll.Range{all}, query.Selection{Services: []string{l.service("split")}, ErrorsOnly: true}, -1},
-		{"spans stored twice", []roll.Range{all}, query.Selection{Services: []string{l.service("twice")}}, -1},
-		{"ids with leading zeros", []roll.Range{all}, query.Selection{Services: []string{l.service("zeros")}}, -1},
-		{"attributes of every kind", []roll.Range{all}, query.Selection{Services: []string{l.service("attributes")}}, -1},
-		{"kinds", []roll.Range{all}, query.Selection{Services: []string{l.service("kinds")}}, 2},
-		{"a service that is not there", []roll.Range{all}, query.Selection{Services: []string{l.service("nobody")}}, 0},
-		{"two services", []roll.Range{window(0, 30*time.Second)}, query.Selection{Services: []string{l.service("front"), l.service("cart")}}, -1},
+		{"edges, to the nanosecond", one(edgeFrom, edgeTo), of("edges"), -1},
+		{"one nanosecond", one(edgeFrom, edgeFrom+1), of("edges"), -1},
+		{"inside of a long span", one(40*s, 40*s+time.Millisecond), of("long"), 1},
+		{"between a trace's spans", one(28*s, 31*s), of("apart"), 0},
+		{"around a trace's spans, not between", []roll.Range{window(24*s, 28*s), window(31*s, 36*s)}, of("apart"), 2},
+		{"a trace of many spans", whole, of("big"), -1},
+		{"a trace in pieces", whole, of("split"), -1},
+		{"errors of a trace in pieces", whole, splitErrors, -1},
+		{"spans stored twice", whole, of("twice"), -1},
+		{"ids with leading zeros", whole, of("zeros"), -1},
+		{"attributes of every kind", whole, of("attributes"), -1},
+		{"kinds", whole, of("kinds"), 2},
+		{"a service that is not there", whole, of("nobody"), 0},
+		{"two services", one(0, 30*s), of("front", "cart"), -1},
 	}
-	for _, s := range l.odd {
-		questions = append(questions, question{fmt.Sprintf("service %q", s), []roll.Range{all}, query.Selection{Services: []string{s}}, -1})
+	for _, name := range l.odd {
+		questions = append(questions,
+			question{fmt.Sprintf("service %q", name), whole, query.Selection{Services: []string{name}}, -1})
 	}
-	questions = append(questions, question{"all odd services, errors", []roll.Range{all}, query.Selection{Services: l.odd, ErrorsOnly: true}, -1})
+	questions = append(questions,
+		question{"all odd services, errors", whole, query.Selection{Services: l.odd, ErrorsOnly: true}, -1})
 
 	for _, q := range questions {
 		t.Run(q.name, func(t *testing.T) {
@@ -110,7 +122,7 @@ func Run(t *testing.T, h Harness) {
 	t.Run("cancelled", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := tr.Spans(ctx, query.Request{Ranges: []roll.Range{all}}); !errors.Is(err, context.Canceled) {
+		if _, err := tr.Spans(ctx, query.Request{Ranges: whole}); !errors.Is(err, context.Canceled) {
 			t.Errorf("Spans of a cancelled context: error %v, want context.Canceled", err)
 		}
 	})
@@ -139,7 +151,8 @@ func compare(t *testing.T, h Harness, l *ledger, req query.Request, a *query.Ans
 	if h.Shared {
 		got = slices.DeleteFunc(slices.Clone(got), func(s roll.Span) bool { return !l.traces[s.TraceID] })
 	}
-	if !slices.IsSortedFunc(a.Spans, func(a, b roll.Span) int { return a.Start.Compare(b.Start) }) {
+	byStart := func(a, b roll.Span) int { return a.Start.Compare(b.Start) }
+	if !slices.IsSortedFunc(a.Spans, byStart) {
 		t.Error("the spans are not in order of start")
 	}
 	type id struct {
@@ -182,7 +195,8 @@ func compare(t *testing.T, h Harness, l *ledger, req query.Request, a *query.Ans
 }
 
 func show(s *roll.Span) string {
-	return fmt.Sprintf("%s %s %s of %q %q [%s +%s]", s.Kind, s.TraceID, s.SpanID, s.Resource.Service(), s.Name, s.Start.Format(time.RFC3339Nano), s.Duration)
+	return fmt.Sprintf("%s %s %s of %q %q [%s +%s]", s.Kind, s.TraceID, s.SpanID, s.Resource.Service(), s.Name,
+		s.Start.Format(time.RFC3339Nano), s.Duration)
 }
 
 func difference(g, w *roll.Span) string {
@@ -190,7 +204,8 @@ func difference(g, w *roll.Span) string {
 	case g.ParentID != w.ParentID:
 		return fmt.Sprintf("parent %s, want %s", g.ParentID, w.ParentID)
 	case g.Kind != w.Kind || g.Status != w.Status || g.Name != w.Name || g.StatusMessage != w.StatusMessage:
-		return fmt.Sprintf("%s %s %q %q, want %s %s %q %q", g.Kind, g.Status, g.Name, g.StatusMessage, w.Kind, w.Status, w.Name, w.StatusMessage)
+		return fmt.Sprintf("%s %s %q %q, want %s %s %q %q",
+			g.Kind, g.Status, g.Name, g.StatusMessage, w.Kind, w.Status, w.Name, w.StatusMessage)
 	case !g.Start.Equal(w.Start) || g.Duration != w.Duration || g.Start.Location() != time.UTC:
 		return fmt.Sprintf("%v +%s, want %v +%s", g.Start, g.Duration, w.Start, w.Duration)
 	case g.Resource == nil:

@@ -99,7 +99,9 @@ func New(opts Options) (*Client, error) {
 	}
 	c := &Client{
 		opts: opts, base: base, pause: pause, backoff: backoff, sem: make(chan struct{}, opts.Parallel),
-		http: &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		http: &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse // to a login page, with our token
+		}},
 	}
 	c.maxLimit.Store(262144) // max_result_limit
 	c.maxSpss.Store(100)     // max_spans_per_span_set
@@ -222,8 +224,8 @@ func (c *Client) Probe(ctx context.Context) error {
 		c.version = *info.Version
 	case errors.As(err, &re) && re.status == http.StatusNotFound:
 		// A gateway may pass on the query API alone.
-		var echo []byte
-		if echo, _, date, err = c.get(ctx, "/api/echo", nil, "text/plain"); err != nil || strings.TrimSpace(string(echo)) != "echo" {
+		body, _, date, err = c.get(ctx, "/api/echo", nil, "text/plain")
+		if err != nil || strings.TrimSpace(string(body)) != "echo" {
 			return c.describe(&requestError{kind: failNotTempo, msg: re.msg + " for /api/status/buildinfo"})
 		}
 	default:
@@ -294,12 +296,13 @@ func (c *Client) discardGaps(ctx context.Context) []roll.Gap {
 	if n == 0 {
 		return nil
 	}
-	g.Detail = fmt.Sprintf("tempo_discarded_spans_total moved by %.0f: the server dropped spans that it had accepted; raise its limits", n)
+	g.Detail = fmt.Sprintf(
+		"tempo_discarded_spans_total moved by %.0f: the server dropped spans that it had accepted; raise its limits", n)
 	return []roll.Gap{g}
 }
 
-// retry runs a request again while that can help: after a refusal with growing, jittered waits, as Retry-After says when
-// it does; after a broken answer soon.
+// retry runs a request again while that can help: after a refusal with growing, jittered waits, as Retry-After says
+// when it does; after a broken answer soon.
 func (c *Client) retry(ctx context.Context, f func() error) error {
 	wait := c.backoff
 	for n := 0; ; n++ {
@@ -335,7 +338,9 @@ var (
 )
 
 // search runs one search, over the transport that works, retried.
-func (c *Client) search(ctx context.Context, traceQL string, w secs, limit uint32) (resp *tempopb.SearchResponse, used uint32, err error) {
+func (c *Client) search(
+	ctx context.Context, traceQL string, w secs, limit uint32,
+) (resp *tempopb.SearchResponse, used uint32, err error) {
 	for {
 		used = min(limit, c.maxLimit.Load())
 		r := &tempopb.SearchRequest{
@@ -343,9 +348,9 @@ func (c *Client) search(ctx context.Context, traceQL string, w secs, limit uint3
 		}
 		err = c.retry(ctx, func() error {
 			resp, err = c.searchOnce(ctx, r)
-			if err == nil && resp.GetMetrics().GetCompletedJobs() < resp.GetMetrics().GetTotalJobs() && len(resp.GetTraces()) < int(used) {
-				err = &requestError{kind: failJobs, msg: fmt.Sprintf("the server did %d of %d jobs",
-					resp.GetMetrics().GetCompletedJobs(), resp.GetMetrics().GetTotalJobs())}
+			done, total := resp.GetMetrics().GetCompletedJobs(), resp.GetMetrics().GetTotalJobs()
+			if err == nil && done < total && len(resp.GetTraces()) < int(used) {
+				err = &requestError{kind: failJobs, msg: fmt.Sprintf("the server did %d of %d jobs", done, total)}
 			}
 			return err
 		})

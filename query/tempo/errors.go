@@ -182,8 +182,8 @@ func grpcError(err error, own bool) error {
 			e.kind = failTooLarge
 		case strings.Contains(text, "unexpected HTTP status code received from server: 40"):
 			e.kind = failNoGRPC
-		case strings.Contains(text, "unexpected EOF"), strings.Contains(text, "RST_STREAM"), strings.Contains(text, "without trailers"),
-			strings.Contains(text, "malformed"):
+		case strings.Contains(text, "unexpected EOF"), strings.Contains(text, "RST_STREAM"),
+			strings.Contains(text, "without trailers"), strings.Contains(text, "malformed"):
 			e.kind = failCut
 		}
 	}

@@ -112,7 +112,9 @@ func index(keys []string) map[string]int {
 func (f *found) addSpan(trace roll.TraceID, s *tempopb.Span, full bool) (key, bool) {
 	sp := &roll.Span{TraceID: trace, Name: s.GetName()}
 	malformed := func(why string) (key, bool) {
-		g := roll.Gap{Reason: roll.GapMalformedSpan, Object: trace.String(), Detail: "span " + oneLine(s.GetSpanID()) + ": " + why}
+		g := roll.Gap{
+			Reason: roll.GapMalformedSpan, Object: trace.String(), Detail: "span " + oneLine(s.GetSpanID()) + ": " + why,
+		}
 		if !sp.Start.IsZero() {
 			g.From, g.To = sp.Start, sp.End()
 		}
@@ -175,7 +177,7 @@ type values struct {
 // set notes a value. Tempo writes an absent attribute as the string "nil", and an absent service.name as "": service
 // says that it is that one, and keepNil that "nil" is taken for a name.
 func (v *values) set(i int, text string, any *commonpb.AnyValue, service, keepNil bool) {
-	if s, ok := any.GetValue().(*commonpb.AnyValue_StringValue); ok && (s.StringValue == "nil" && !keepNil || service && text == "") {
+	if _, ok := any.GetValue().(*commonpb.AnyValue_StringValue); ok && (text == "nil" && !keepNil || text == "" && service) {
 		return
 	}
 	v.have |= 1 << i
@@ -230,6 +232,13 @@ func (f *found) traces(why string) map[roll.TraceID]string {
 		out[k.trace] = why
 	}
 	return out
+}
+
+// dropSeen drops the traces that have a span in spans.
+func dropSeen(traces map[roll.TraceID]string, spans map[key]*roll.Span) {
+	for k := range spans {
+		delete(traces, k.trace)
+	}
 }
 
 // missing returns the traces that have a span in a which is not in b.

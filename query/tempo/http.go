@@ -31,14 +31,18 @@ const (
 )
 
 // get asks for a path below the address and returns the body of a 200, its media type and the Date header.
-func (c *Client) get(ctx context.Context, path string, q url.Values, accept string) (body []byte, media string, date time.Time, err error) {
+func (c *Client) get(
+	ctx context.Context, path string, q url.Values, accept string,
+) (body []byte, media string, date time.Time, err error) {
 	u := *c.base
 	u.Path += path
 	u.RawQuery = q.Encode()
 	return c.getURL(ctx, u.String(), accept)
 }
 
-func (c *Client) getURL(parent context.Context, u, accept string) (body []byte, media string, date time.Time, err error) {
+func (c *Client) getURL(
+	parent context.Context, u, accept string,
+) (body []byte, media string, date time.Time, err error) {
 	if err := c.acquire(parent); err != nil {
 		return nil, "", date, err
 	}
@@ -107,7 +111,9 @@ func decode(body []byte, media string, m proto.Message) error {
 	return nil
 }
 
-func (c *Client) searchHTTP(ctx context.Context, r *tempopb.SearchRequest, accept string) (*tempopb.SearchResponse, error) {
+func (c *Client) searchHTTP(
+	ctx context.Context, r *tempopb.SearchRequest, accept string,
+) (*tempopb.SearchResponse, error) {
 	q := url.Values{
 		"q":     {r.GetQuery()},
 		"start": {strconv.FormatUint(uint64(r.GetStart()), 10)},
@@ -129,7 +135,7 @@ func (c *Client) searchHTTP(ctx context.Context, r *tempopb.SearchRequest, accep
 	return resp, nil
 }
 
-// errNoMetrics: the metrics are the last field of an answer, so one without them was cut where protobuf does not notice.
+// errNoMetrics: the metrics are the last field of an answer; one without them was cut where protobuf does not notice.
 var errNoMetrics = &requestError{kind: failCut, msg: "the answer ends before its metrics"}
 
 // counts are spans by kind and status.
@@ -156,7 +162,8 @@ func (c *Client) countHTTP(ctx context.Context, traceQL string, from, to int64) 
 	if resp.GetMetrics() == nil {
 		return nil, errNoMetrics
 	}
-	if m := resp.GetMetrics(); m.GetCompletedJobs() < m.GetTotalJobs() || resp.GetStatus() != tempopb.PartialStatus_COMPLETE {
+	m := resp.GetMetrics()
+	if m.GetCompletedJobs() < m.GetTotalJobs() || resp.GetStatus() != tempopb.PartialStatus_COMPLETE {
 		return nil, &requestError{msg: "the count is partial"}
 	}
 	out := map[class]int{}

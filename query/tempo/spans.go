@@ -289,6 +289,13 @@ func (s *session) window(ctx context.Context, w secs) error {
 			return err
 		}
 		fresh, lost := missing(o.spans, seen), missing(seen, o.spans)
+		if !bySpan {
+			// Which spans of a long trace come, and which fragment of one, is chance: those go by id.
+			maps.Copy(suspects, fresh)
+			maps.Copy(suspects, lost)
+			dropSeen(fresh, seen)
+			dropSeen(lost, o.spans)
+		}
 		if len(fresh) > fewSuspects && bySpan && !s.c.noFull.Load() {
 			more, err := s.sweep(ctx, want+bySpanID+full, w, true, total)
 			if err != nil {
@@ -332,7 +339,8 @@ func (s *session) window(ctx context.Context, w secs) error {
 			return err
 		} else if !fit {
 			s.windowGap(roll.GapUnsupported, w, fmt.Sprintf(
-				"this Tempo cannot search span by span (by(span:id)), and %d traces are too many to look at one by one", len(traces)))
+				"this Tempo cannot search span by span (by(span:id)), and %d traces are too many to look at one by one",
+				len(traces)))
 		}
 	}
 	s.mu.Lock()
@@ -357,8 +365,8 @@ func (s *session) counts(ctx context.Context, w secs) (n map[class]int, err erro
 	return n, err
 }
 
-// tally counts spans that start in w, by class. Whether Tempo counts a span that starts at the very second that begins or
-// ends w depends on its version (v3.0 counts the end, not the beginning), so those are counted when edges is set.
+// tally counts spans that start in w, by class. Whether Tempo counts a span that starts at the very second that begins
+// or ends w depends on its version (v3.0 counts the end, not the beginning): those are counted when edges is set.
 func tally(w secs, spans map[key]*roll.Span, edges bool, times func(key) int) map[class]int {
 	from, to := w.times()
 	out := map[class]int{}
@@ -374,7 +382,9 @@ func tally(w secs, spans map[key]*roll.Span, edges bool, times func(key) int) ma
 func once(key) int { return 1 }
 
 // check holds what was found in w against the server's own count. seen is what searches found, f that and more.
-func (s *session) check(ctx context.Context, w secs, f *found, seen map[key]*roll.Span, bySpan bool, counted map[class]int, countErr error) error {
+func (s *session) check(
+	ctx context.Context, w secs, f *found, seen map[key]*roll.Span, bySpan bool, counted map[class]int, countErr error,
+) error {
 	agrees := func() bool {
 		lo := tally(w, seen, false, once)
 		have := maps.Clone(f.spans)
@@ -421,14 +431,16 @@ func (s *session) check(ctx context.Context, w secs, f *found, seen map[key]*rol
 	}
 	if countErr == nil {
 		if !agrees() {
-			s.windowGap(roll.GapCountMismatch, w, fmt.Sprintf("the server counts %d spans, %d were found", sum(counted), sum(tally(w, f.spans, false, once))))
+			s.windowGap(roll.GapCountMismatch, w, fmt.Sprintf(
+				"the server counts %d spans, %d were found", sum(counted), sum(tally(w, f.spans, false, once))))
 		}
 		return nil
 	}
 	switch kindOf(countErr) {
 	case failQuery, failNotTempo:
 		if !fit {
-			s.windowGap(roll.GapUnsupported, w, fmt.Sprintf("this Tempo cannot count spans (TraceQL metrics), and %d traces are too many to look at one by one: %s",
+			s.windowGap(roll.GapUnsupported, w, fmt.Sprintf(
+				"this Tempo cannot count spans (TraceQL metrics), and %d traces are too many to look at one by one: %s",
 				len(traces), oneLine(countErr.Error())))
 		}
 	default:
@@ -448,8 +460,8 @@ func sum(m map[class]int) (n int) {
 // cut to 2 min before and after its making (modules/livestore/instance.go, ingestion_time_range_slack), and searches
 // choose blocks by it, so a span that came more than 2 min after its start is not found at its start.
 //
-// What is younger than 15 min is in the live store, which is asked in three parts of the range: a late span is found only
-// when its own time and that of its block are in the same part (ingesterRequests in
+// What is younger than 15 min is in the live store, which is asked in three parts of the range: a late span is found
+// only when its own time and that of its block are in the same part (ingesterRequests in
 // modules/frontend/search_sharder.go). So the youngest windows are asked once more, as the last third of a range.
 func (s *session) lateWindows(windows []secs) []secs {
 	now := s.c.now()
@@ -474,7 +486,7 @@ func (s *session) lateWindows(windows []secs) []secs {
 	return out
 }
 
-// lateQuestions are the filters of spans that matter when they are late: errors, and calls of so long that being late is
+// lateQuestions are the filters of spans that matter when they are late: errors, and calls so long that being late is
 // their nature.
 func (s *session) lateQuestions() []string {
 	if s.sel.ErrorsOnly {
@@ -497,7 +509,9 @@ func (s *session) late(ctx context.Context, w secs) error {
 }
 
 // lateSearch runs a search for late spans, with what the server understands, and keeps what lies in the ranges.
-func (s *session) lateSearch(ctx context.Context, filter string, search func(q string, full bool) (*found, error)) error {
+func (s *session) lateSearch(
+	ctx context.Context, filter string, search func(q string, full bool) (*found, error),
+) error {
 	f, err := search(filter+s.bySpan()+s.full(), !s.c.noFull.Load())
 	if kindOf(err) == failQuery {
 		// An old server: the windows find out what it understands, or end with the same error.
@@ -564,7 +578,8 @@ func (s *session) fetch(ctx context.Context, ids map[roll.TraceID]string, needed
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(s.c.opts.Parallel)
 	over, example := 0, ""
-	for _, id := range slices.SortedFunc(maps.Keys(ids), func(a, b roll.TraceID) int { return slices.Compare(a[:], b[:]) }) {
+	inOrder := func(a, b roll.TraceID) int { return slices.Compare(a[:], b[:]) }
+	for _, id := range slices.SortedFunc(maps.Keys(ids), inOrder) {
 		s.mu.Lock()
 		done, full := s.fetched[id], len(s.fetched) >= s.c.opts.MaxTraces
 		if !done && !full {
@@ -616,7 +631,10 @@ func (s *session) fetchOne(ctx context.Context, id roll.TraceID, why string) err
 	case fatal(err):
 		return err
 	default:
-		s.gap(roll.Gap{Reason: roll.GapBackendError, Object: id.String(), Detail: "fetch by id because " + why + ": " + oneLine(err.Error())})
+		s.gap(roll.Gap{
+			Reason: roll.GapBackendError, Object: id.String(),
+			Detail: "fetch by id because " + why + ": " + oneLine(err.Error()),
+		})
 		return nil
 	}
 	if partial != "" {
@@ -627,7 +645,9 @@ func (s *session) fetchOne(ctx context.Context, id roll.TraceID, why string) err
 	for i := range spans {
 		sp := &spans[i]
 		if sp.TraceID != id {
-			s.gaps.Add(roll.Gap{Reason: roll.GapBackendError, Object: id.String(), Detail: "the server answered with another trace"})
+			s.gaps.Add(roll.Gap{
+				Reason: roll.GapBackendError, Object: id.String(), Detail: "the server answered with another trace",
+			})
 			return nil
 		}
 		k := key{id, sp.SpanID, sp.Kind}
@@ -643,7 +663,10 @@ func (s *session) malformed(id roll.TraceID, sp *roll.Span, bad error) {
 	if !s.sel.Matches(sp) {
 		return
 	}
-	g := roll.Gap{Reason: roll.GapMalformedSpan, Object: id.String(), Detail: "span " + sp.SpanID.String() + ": " + oneLine(bad.Error())}
+	g := roll.Gap{
+		Reason: roll.GapMalformedSpan, Object: id.String(),
+		Detail: "span " + sp.SpanID.String() + ": " + oneLine(bad.Error()),
+	}
 	if !sp.Start.IsZero() {
 		g.From, g.To = sp.Start, sp.End()
 	}
@@ -680,7 +703,8 @@ func (s *session) finish(a *query.Answer) {
 		a.Malformed++
 	}
 	slices.SortFunc(s.gaps.Gaps, func(a, b roll.Gap) int {
-		return cmp.Or(a.From.Compare(b.From), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Object, b.Object), cmp.Compare(a.Detail, b.Detail))
+		return cmp.Or(a.From.Compare(b.From), cmp.Compare(a.Reason, b.Reason),
+			cmp.Compare(a.Object, b.Object), cmp.Compare(a.Detail, b.Detail))
 	})
 	a.Coverage = s.gaps
 }
