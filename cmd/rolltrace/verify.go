@@ -66,8 +66,15 @@ A policy (-f) accepts findings by name; without one nothing is accepted.
 	}
 	f := c.Flags()
 	o.selection.add(f)
+	o.add(f, "output")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
+	return c
+}
+
+// add declares the flags that say how to judge; format is the name of the report's format among them.
+func (o *verifyOptions) add(f flagSet, format string) {
 	f.StringVarP(&o.policy, "filename", "f", "", "policy file: RolloutPolicy of rolltrace/v1alpha1")
-	f.StringVarP(&o.format, "output", "o", reports.Formats[0].Name, "format of the report: "+reports.Names())
+	f.StringVarP(&o.format, format, "o", reports.Formats[0].Name, "format of the report: "+reports.Names())
 	f.StringSliceVar(&o.services, "service", nil,
 		"ask only for spans of these service.name values; leave the callers in, they see the cut calls")
 	f.BoolVar(&o.controlRequired, "control-required", false,
@@ -79,28 +86,12 @@ A policy (-f) accepts findings by name; without one nothing is accepted.
 	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "give up after this, without a verdict")
 	f.BoolVar(&o.noWait, "no-wait", false,
 		"do not wait for the backend to catch up; what may be missing for that is a gap")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
 	o.backend.add(f)
-	return c
 }
 
 func (a *app) runVerify(ctx context.Context, o *verifyOptions) error {
 	// Everything that can be refused is refused before anything is asked.
-	if !reports.Known(o.format) {
-		return withHint(usageErrorf("format %q is not known", o.format), "-o takes one of %s", reports.Names())
-	}
-	if o.padding < 0 {
-		return usageErrorf("--padding %s is negative", o.padding)
-	}
-	want, err := o.selection.matcher()
-	if err != nil {
-		return err
-	}
-	control, err := controlRange(o.controlFrom, o.controlTo)
-	if err != nil {
-		return err
-	}
-	policy, err := readPolicy(o.policy)
+	chk, err := o.check()
 	if err != nil {
 		return err
 	}
@@ -121,12 +112,12 @@ func (a *app) runVerify(ctx context.Context, o *verifyOptions) error {
 		Recording:       rec,
 		Traces:          traces,
 		Selection:       query.Selection{Services: o.services},
-		Policy:          policy,
+		Policy:          chk.policy,
 		Params:          assertions.DefaultParams(),
 		Padding:         o.padding,
-		Rolls:           want,
+		Rolls:           chk.rolls,
 		ControlRequired: o.controlRequired,
-		ControlRange:    control,
+		ControlRange:    chk.control,
 		NoWait:          o.noWait,
 		Tool:            "rolltrace " + version(),
 		Progress:        a.progress(o.quiet),
@@ -143,6 +134,31 @@ func (a *app) runVerify(ctx context.Context, o *verifyOptions) error {
 		return withHint(fmt.Errorf("verify %s: %w", o.recording, err), "%s", o.backend.hint())
 	}
 	return a.writeReport(o.format, rep)
+}
+
+// checked is what the flags of verifyOptions mean.
+type checked struct {
+	rolls   func(*roll.Roll) bool
+	control *roll.Range
+	policy  *assertions.Policy
+}
+
+// check refuses what can be refused without asking anybody.
+func (o *verifyOptions) check() (c checked, err error) {
+	if !reports.Known(o.format) {
+		return c, withHint(usageErrorf("format %q is not known", o.format), "-o takes one of %s", reports.Names())
+	}
+	if o.padding < 0 {
+		return c, usageErrorf("--padding %s is negative", o.padding)
+	}
+	if c.rolls, err = o.selection.matcher(); err != nil {
+		return c, err
+	}
+	if c.control, err = controlRange(o.controlFrom, o.controlTo); err != nil {
+		return c, err
+	}
+	c.policy, err = readPolicy(o.policy)
+	return c, err
 }
 
 // writeReport writes the report to standard output and ends with its verdict's code.
