@@ -85,6 +85,9 @@ func (f *follows) update(o *roll.Object, deleted bool, at time.Time) {
 		}
 	}
 	p.change()
+	if p.gone {
+		delete(f.pods, p.uid) // its followers still have it
+	}
 }
 
 func (f *follows) updateContainer(p *followedPod, s *roll.ContainerStatus, at time.Time) {
@@ -140,6 +143,7 @@ func (f *follows) gone(uid string) {
 	if p := f.pods[uid]; p != nil {
 		p.gone = true
 		p.change()
+		delete(f.pods, uid)
 	}
 }
 

@@ -30,7 +30,7 @@ type Counts struct {
 	Objects, Logs, LogEnds int
 	// Gaps are interruptions in which something may be lost, Late those that went on where they had stopped.
 	Gaps, Late int
-	// Skipped are objects of resources that a recording does not hold.
+	// Skipped are objects that are not selected, or of resources that a recording does not hold.
 	Skipped int
 }
 
@@ -41,7 +41,7 @@ func (c Counts) String() string {
 		s += fmt.Sprintf(", %d interruptions without loss", c.Late)
 	}
 	if c.Skipped > 0 {
-		s += fmt.Sprintf(", %d objects of other resources skipped", c.Skipped)
+		s += fmt.Sprintf(", %d other objects skipped", c.Skipped)
 	}
 	return s
 }

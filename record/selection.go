@@ -16,11 +16,21 @@ type selection struct {
 	selector labels.Selector
 	watched  map[string]bool // resources
 	decided  map[string]bool // by UID: selected or not, of what was seen
+	ended    []endedObject   // of decided, what was deleted, in order of time
 	waiting  map[string][]roll.Line
 	swept    time.Time
 	nodes    map[string]roll.Line // by name: the latest state of nodes that have no selected pod
 	hosts    map[string]bool      // names of nodes with a selected pod
 }
+
+// endedObject is an object that was deleted. Events about it may still come for as long as Events are kept.
+type endedObject struct {
+	uid string
+	at  time.Time
+}
+
+// rememberFor is how long the API server keeps Events by default.
+const rememberFor = time.Hour
 
 // waitAtMost is how long an object waits for what decides about it. What is not there by then was gone before the
 // recording began.
@@ -136,6 +146,13 @@ func (s *selection) resolved(l roll.Line, yes bool) []roll.Line {
 		return nil // nothing waits for them, and their own next line is decided anew
 	}
 	s.decided[uid] = yes
+	for len(s.ended) > 0 && l.ReceivedAt.Sub(s.ended[0].at) > rememberFor {
+		delete(s.decided, s.ended[0].uid)
+		s.ended = s.ended[1:]
+	}
+	if l.Op == roll.OpDeleted {
+		s.ended = append(s.ended, endedObject{uid, l.ReceivedAt})
+	}
 	waiting := s.waiting[uid]
 	delete(s.waiting, uid)
 	if spec := l.Object.Spec; yes && l.Resource == roll.ResourcePods && spec != nil && spec.NodeName != "" && !s.hosts[spec.NodeName] {
