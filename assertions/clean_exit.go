@@ -51,10 +51,15 @@ func checkCleanExit(ev *Evidence, p Params) Outcome {
 	return out
 }
 
-// lostPods names the pods that ended in the roll and of whose containers nothing was seen.
+// lostPods names the pods that ended in the roll and of whose containers nothing was seen, but those of which no container
+// ever ran, as far as a watch without gaps tells.
 func lostPods(ev *Evidence, seen map[string]bool) []roll.Gap {
 	var gaps []roll.Gap
+	whole := !slices.ContainsFunc(ev.Roll.Gaps, func(g roll.Gap) bool { return g.Resource == roll.ResourcePods || g.Reason == roll.GapLate })
 	for _, pod := range ev.Roll.Old {
+		if p := ev.Pods[pod.UID]; whole && p != nil && len(p.Containers) == 0 && !p.Created.IsZero() {
+			continue
+		}
 		if !seen[pod.UID] {
 			gaps = append(gaps, roll.Gap{
 				Reason: roll.GapExitUnknown, Object: pod.String(),

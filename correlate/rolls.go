@@ -29,6 +29,7 @@ type workload struct {
 	changes    []change
 	deleted    time.Time // moment at which its own deletion was seen
 	pods       []*pod
+	byRev      map[string][]*pod
 	newest     map[string]time.Time // revision → when its newest pod was created
 	scaled     []time.Time          // moments at which fewer replicas were wanted
 	steps      map[string][]step    // revision ("" for all) → how many pods were Ready
@@ -41,7 +42,7 @@ type step struct {
 }
 
 func (w *workload) add(p *pod) {
-	w.pods = append(w.pods, p)
+	w.pods, w.byRev[p.Revision] = append(w.pods, p), append(w.byRev[p.Revision], p)
 	w.newest[p.Revision] = maxTime(w.newest[p.Revision], p.Created.Earliest)
 }
 
@@ -86,7 +87,7 @@ func (c *cluster) own(p *pod, o *roll.Object) {
 func (c *cluster) workload(k roll.Workload) *workload {
 	w := c.workloads[k]
 	if w == nil {
-		w = &workload{Workload: k, newest: map[string]time.Time{}}
+		w = &workload{Workload: k, newest: map[string]time.Time{}, byRev: map[string][]*pod{}}
 		c.workloads[k] = w
 	}
 	return w
@@ -508,22 +509,34 @@ func (c *cluster) close(b *building, recorded roll.Range) {
 	for _, p := range b.old {
 		b.late = b.late || p.lateSeen
 	}
-	if b.change && b.until.IsZero() {
-		// Old pods that still live when the recording ends.
-		for _, p := range w.pods {
-			if p.Revision == b.From && !p.Deleted && p.Removed.IsZero() {
+	var hung []string // what speaks against the roll's being over
+	if b.change {
+		// Old pods that nobody had asked to end when the recording ended or the next roll began.
+		for _, p := range w.byRev[b.From] {
+			switch {
+			case b.until.IsZero() && !p.Deleted && p.Removed.IsZero():
 				b.add(p)
+			case !b.until.IsZero() && p.in != b && requestedBy(p).After(b.until) && p.Created.Earliest.Before(b.until):
+				hung = append(hung, "old pod "+p.Name+" was not asked to end")
 			}
 		}
 	}
 	b.start, b.end = maxTime(b.start), maxTime(b.start)
-	complete := true
 	for _, p := range b.old {
 		b.end = maxTime(b.end, endOf(p))
-		complete = complete && !p.Removed.IsZero()
+		switch {
+		case !p.Removed.IsZero():
+		case p.Deleted:
+			hung = append(hung, "old pod "+p.Name+" is not gone")
+		default:
+			hung = append(hung, "old pod "+p.Name+" was not asked to end")
+		}
 	}
-	ready, at := c.ready(b)
-	complete = complete && ready
+	ready, at, lack := c.ready(b)
+	if !ready {
+		hung = append(hung, lack)
+	}
+	complete := len(hung) == 0
 	b.end = maxTime(b.end, at)
 	if !complete && b.until.IsZero() {
 		b.end = maxTime(b.end, recorded.End)
@@ -544,15 +557,19 @@ func (c *cluster) close(b *building, recorded roll.Range) {
 		if !b.until.IsZero() {
 			detail = "the next roll of the workload began before this one was over"
 		}
+		if n := len(hung); n > 4 {
+			hung = append(hung[:3], fmt.Sprintf("and %d more", n-3))
+		}
+		detail += ": " + strings.Join(hung, ", ")
 		b.Gaps = append(b.Gaps, roll.Gap{Reason: roll.GapEndsEarly, From: b.end, To: b.end, Object: w.Workload.String(), Detail: detail})
 	}
 }
 
-// ready reports whether as many pods as were wanted are, or became, Ready after the roll's start, and when.
-func (c *cluster) ready(b *building) (bool, time.Time) {
+// ready reports whether as many pods as were wanted are, or became, Ready after the roll's start, and when; or what lacks.
+func (c *cluster) ready(b *building) (ok bool, at time.Time, lack string) {
 	w := b.w
 	if w.Kind == "Pod" || w.Kind == "Job" || b.Cause == roll.CauseOwnerDelete || b.Cause == roll.CauseScaleDown {
-		return true, b.start // nothing is to replace them
+		return true, b.start, "" // nothing is to replace them
 	}
 	rev := ""
 	if b.change {
@@ -574,17 +591,17 @@ func (c *cluster) ready(b *building) (bool, time.Time) {
 		}
 	}
 	if before >= want {
-		return true, from
+		return true, from, ""
 	}
 	for _, s := range steps[i:] {
 		if !b.until.IsZero() && s.at.After(b.until) {
 			break
 		}
-		if s.n >= want {
-			return true, s.at
+		if before = s.n; s.n >= want {
+			return true, s.at, ""
 		}
 	}
-	return false, time.Time{}
+	return false, time.Time{}, fmt.Sprintf("%d of %d new pods are Ready", before, want)
 }
 
 // restarts adds what was restarted in place: to the roll in whose window it fell, else as a roll of its own.
