@@ -119,7 +119,9 @@ func (a *api) pod(ctx context.Context, namespace, name string) (*roll.Object, er
 }
 
 // log opens a container's log with timestamps. since, truncated to the second by the API, may be zero.
-func (a *api) log(ctx context.Context, namespace, pod, container string, since time.Time, follow, previous bool) (io.ReadCloser, error) {
+func (a *api) log(
+	ctx context.Context, namespace, pod, container string, since time.Time, follow, previous bool,
+) (io.ReadCloser, error) {
 	req := a.c.Get().AbsPath(path(roll.ResourcePods, namespace), pod, "log").
 		Param("container", container).Param("timestamps", "true").
 		Param("follow", strconv.FormatBool(follow)).Param("previous", strconv.FormatBool(previous))

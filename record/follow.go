@@ -112,7 +112,9 @@ func (f *follows) updateContainer(p *followedPod, s *roll.ContainerStatus, at ti
 }
 
 // updateRun notes the state of one run, and begins to follow it if that may bring lines of interest.
-func (f *follows) updateRun(p *followedPod, container, id string, running *roll.StateRunning, ended *roll.StateTerminated, at time.Time) {
+func (f *follows) updateRun(
+	p *followedPod, container, id string, running *roll.StateRunning, ended *roll.StateTerminated, at time.Time,
+) {
 	r := p.runs[id]
 	if r == nil {
 		if running == nil && ended == nil || ended != nil && ended.FinishedAt.Before(f.since) {
@@ -344,7 +346,8 @@ func (fl *follower) read(ctx context.Context, st runState) reading {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	follow := st.exitSeen.IsZero() && st.place == placeCurrent
-	body, err := fl.f.r.api.log(ctx, fl.pod.namespace, fl.pod.name, fl.container, fl.since, follow, st.place == placePrevious)
+	previous := st.place == placePrevious
+	body, err := fl.f.r.api.log(ctx, fl.pod.namespace, fl.pod.name, fl.container, fl.since, follow, previous)
 	if err != nil {
 		return reading{err: err}
 	}

@@ -125,7 +125,7 @@ type recorder struct {
 	counts Counts
 	err    error
 	sel    *selection
-	alive  map[string]map[string]roll.ObjectReference // resource → UID → what was written and not deleted; no Events: they expire
+	alive  map[string]map[string]roll.ObjectReference // resource → UID → what was written and lives; no Events
 	events map[string]string                          // UID → resourceVersion of those that were written
 	follow *follows
 }
@@ -136,7 +136,10 @@ type recorder struct {
 //
 // Every line is one Write of w.
 func Live(ctx context.Context, w io.Writer, o Options) (Counts, error) {
-	r := &recorder{o: o, t: o.tuning.withDefaults(), alive: map[string]map[string]roll.ObjectReference{}, events: map[string]string{}}
+	r := &recorder{
+		o: o, t: o.tuning.withDefaults(),
+		alive: map[string]map[string]roll.ObjectReference{}, events: map[string]string{},
+	}
 	if r.o.Note == nil {
 		r.o.Note = func(string) {}
 	}
@@ -308,7 +311,8 @@ func (r *recorder) checkSelected(lists []list) error {
 	}
 	for _, ref := range r.o.Objects {
 		found := slices.ContainsFunc(lists, func(l list) bool {
-			return l.resource == ref.Resource && slices.ContainsFunc(l.items, func(o *roll.Object) bool { return o.Metadata.Name == ref.Name })
+			named := func(o *roll.Object) bool { return o.Metadata.Name == ref.Name }
+			return l.resource == ref.Resource && slices.ContainsFunc(l.items, named)
 		})
 		if !found {
 			return fmt.Errorf("%s not found %s: %w", ref, where, ErrNothingSelected)
@@ -423,7 +427,8 @@ func (r *recorder) relisted(gap roll.WatchGap, items []*roll.Object) {
 		}
 	}
 	r.write(roll.Line{ReceivedAt: gap.To, Gap: &gap})
-	r.o.Note(fmt.Sprintf("the watch of %s was interrupted (%s) and listed again: what happened in between is a gap", gap.Resource, gap.Reason))
+	r.o.Note(fmt.Sprintf("the watch of %s was interrupted (%s) and listed again: what happened in between is a gap",
+		gap.Resource, gap.Reason))
 	for _, o := range items {
 		if gap.Resource == roll.ResourceEvents && r.events[o.Metadata.UID] == o.Metadata.ResourceVersion {
 			continue // it was written when it came

@@ -10,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/rolltrace/rolltrace/roll"
@@ -254,8 +253,11 @@ func (im *rawImport) header(tool string, logs bool) roll.Header {
 		}
 	}
 	for _, l := range im.watch {
-		if l.pruned != nil && l.pruned.Metadata.Namespace != "" && !slices.Contains(h.Namespaces, l.pruned.Metadata.Namespace) {
-			h.Namespaces = append(h.Namespaces, l.pruned.Metadata.Namespace)
+		if l.pruned == nil {
+			continue
+		}
+		if ns := l.pruned.Metadata.Namespace; ns != "" && !slices.Contains(h.Namespaces, ns) {
+			h.Namespaces = append(h.Namespaces, ns)
 		}
 	}
 	slices.Sort(h.Namespaces)
@@ -397,7 +399,7 @@ func vanished(known map[string]roll.ObjectReference, listed map[string]bool) []r
 		}
 	}
 	slices.SortFunc(out, func(a, b roll.ObjectReference) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 	})
 	return out
 }

@@ -142,8 +142,13 @@ func (s *selection) resolved(l roll.Line, yes bool) []roll.Line {
 		return nil
 	}
 	uid := l.Object.Metadata.UID
-	if l.Resource == roll.ResourceEvents || l.Resource == roll.ResourceNodes || l.Resource == roll.ResourceEndpointSlices && !yes {
+	switch l.Resource {
+	case roll.ResourceEvents, roll.ResourceNodes:
 		return nil // nothing waits for them, and their own next line is decided anew
+	case roll.ResourceEndpointSlices:
+		if !yes {
+			return nil
+		}
 	}
 	s.decided[uid] = yes
 	for len(s.ended) > 0 && l.ReceivedAt.Sub(s.ended[0].at) > rememberFor {
@@ -155,13 +160,15 @@ func (s *selection) resolved(l roll.Line, yes bool) []roll.Line {
 	}
 	waiting := s.waiting[uid]
 	delete(s.waiting, uid)
-	if spec := l.Object.Spec; yes && l.Resource == roll.ResourcePods && spec != nil && spec.NodeName != "" && !s.hosts[spec.NodeName] {
-		s.hosts[spec.NodeName] = true
-		if node, ok := s.nodes[spec.NodeName]; ok {
-			node.Op, node.ReceivedAt = roll.OpListed, l.ReceivedAt
-			delete(s.nodes, spec.NodeName)
-			waiting = append(waiting, node)
-		}
+	if !yes || l.Resource != roll.ResourcePods || l.Object.Spec == nil || l.Object.Spec.NodeName == "" {
+		return waiting
+	}
+	name := l.Object.Spec.NodeName
+	s.hosts[name] = true
+	if node, ok := s.nodes[name]; ok {
+		node.Op, node.ReceivedAt = roll.OpListed, l.ReceivedAt
+		delete(s.nodes, name)
+		waiting = append(waiting, node)
 	}
 	return waiting
 }

@@ -193,6 +193,8 @@ func (w *watcher) finish(end time.Time) {
 	if w.cut.IsZero() {
 		return
 	}
-	w.r.writeLine(roll.Line{ReceivedAt: end, Gap: &roll.WatchGap{Resource: w.resource, Reason: w.reason, From: w.from, To: end}})
+	w.r.writeLine(roll.Line{ReceivedAt: end, Gap: &roll.WatchGap{
+		Resource: w.resource, Reason: w.reason, From: w.from, To: end,
+	}})
 	w.cut = time.Time{}
 }

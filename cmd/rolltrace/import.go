@@ -73,7 +73,9 @@ func (a *app) runImport(ctx context.Context, o importOptions) error {
 }
 
 // importSource opens a SOURCE. The function that it returns reads it and writes a recording.
-func (a *app) importSource(ctx context.Context, source string) (convert func(io.Writer) (record.Counts, error), closeSource func(), err error) {
+func (a *app) importSource(
+	ctx context.Context, source string,
+) (convert func(io.Writer) (record.Counts, error), closeSource func(), err error) {
 	tool := "rolltrace " + version()
 	if source == "-" {
 		return func(w io.Writer) (record.Counts, error) {
@@ -82,7 +84,8 @@ func (a *app) importSource(ctx context.Context, source string) (convert func(io.
 	}
 	st, err := os.Stat(source)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, withHint(fmt.Errorf("import %s: no such file or folder", source), "name a folder, a file, or - for standard input")
+		return nil, nil, withHint(fmt.Errorf("import %s: no such file or folder", source),
+			"name a folder, a file, or - for standard input")
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("import %s: %w", source, err)

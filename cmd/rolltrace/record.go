@@ -160,11 +160,13 @@ func recordHint(err error, opts record.Options) error {
 	case apierrors.IsUnauthorized(err):
 		return withHint(err, "the credentials are not accepted; check with 'kubectl auth whoami'")
 	case errors.Is(err, record.ErrNothingSelected):
-		return withHint(err, "see what there is with 'kubectl get pods,deployments,statefulsets,daemonsets %s --show-labels'", where)
+		return withHint(err, "see what there is with 'kubectl get pods,deployments,statefulsets,daemonsets %s --show-labels'",
+			where)
 	case errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
-		return withHint(errors.New("the time of --for passed before the recording began"), "is %s reachable? give it more time", opts.Config.Host)
+		return withHint(errors.New("the time of --for passed before the recording began"),
+			"is %s reachable? give it more time", opts.Config.Host)
 	default:
 		var write *writeError
 		if errors.As(err, &write) {
