@@ -52,18 +52,15 @@ func newRun(ctx context.Context, c *cluster.Cluster, name string, logf func(stri
 	}
 	go func() { // by asking again and again, which no restart of the API server and no cut disturbs
 		for ctx.Err() == nil {
-			r.note(ctx)
+			r.Pods(ctx)
 			time.Sleep(250 * time.Millisecond)
 		}
 	}()
 	return r, nil
 }
 
-func (r *Run) note(ctx context.Context) {
-	pods, err := r.Pods(ctx)
-	if err != nil {
-		return
-	}
+// note remembers which container is whose.
+func (r *Run) note(pods []corev1.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range pods {
@@ -128,6 +125,7 @@ func (r *Run) Pods(ctx context.Context) ([]corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.note(l.Items)
 	return l.Items, nil
 }
 

@@ -142,7 +142,7 @@ func live(t *testing.T, c *cluster.Cluster, rolltrace, path string, s Scenario) 
 		t.Fatalf("the scenario failed, not rolltrace: %v", err)
 	}
 	r.Sleep(ctx, 3*time.Second)
-	r.note(ctx)
+	r.Pods(ctx)
 	if err := rec.stop(); err != nil {
 		t.Errorf("rolltrace record: %v", err)
 	}

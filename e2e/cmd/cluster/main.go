@@ -1,6 +1,7 @@
 // Command cluster brings a test cluster up, says where its kubeconfig and logs are, and ends it at Ctrl-C:
 //
 //	go run ./cmd/cluster [-logs DIR]
+//	go run ./cmd/cluster -build
 package main
 
 import (
@@ -16,10 +17,15 @@ import (
 
 func main() {
 	logs := flag.String("logs", "", "directory for the components' logs, which stays")
+	build := flag.Bool("build", false, "only build the components")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *logs); err != nil {
+	do := func() error { return run(ctx, *logs) }
+	if *build {
+		do = func() error { _, err := cluster.Build(ctx, os.Stderr); return err }
+	}
+	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, "cluster:", err)
 		os.Exit(1)
 	}

@@ -40,11 +40,17 @@ func Start(binary, dir string, c Config, log io.Writer) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	lock, err := lockDir(dir) // before there is a configuration, which is what Sweep looks for
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close() // the supervisor has it by then
 	if err := os.WriteFile(filepath.Join(dir, configFile), b, 0o644); err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(binary, "supervise", dir)
 	cmd.Stderr = log
+	cmd.ExtraFiles = []*os.File{lock}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a Ctrl-C is for us, not for it
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -92,11 +98,8 @@ func Supervise(dir string, lifeline io.Reader, out io.Writer) error {
 	if !strings.HasPrefix(c.Name, Prefix) {
 		return fmt.Errorf("a node's name begins with %s", Prefix)
 	}
-	lock, err := lockDir(dir)
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
+	// The lock came as the first extra file and goes with this process alone.
+	syscall.CloseOnExec(3)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	signal.Ignore(syscall.SIGPIPE) // whoever listened may be gone; the work is not
