@@ -116,6 +116,30 @@ func TestExitNotReported(t *testing.T) {
 	within2(t, "exit", x.Exited, 10.1, 17.2)
 }
 
+// TestMeasuredClock: with the API server's clock measured, the watch's own word bounds a deletion within its second; a
+// clock that is far off is a gap.
+func TestMeasuredClock(t *testing.T) {
+	clocked := func(offset time.Duration) *roll.Timeline {
+		s := newScript(t).
+			add(1, roll.OpAdded, podJSON("a", "1", "", running)).
+			add(10.1, roll.OpModified, podJSON("a", "1", deleting, running)).
+			add(17.2, roll.OpDeleted, podJSON("a", "1", final, exited0))
+		k := roll.Clock{Of: "apiserver", Earliest: offset - 5*time.Millisecond, Latest: offset + 5*time.Millisecond, Samples: 25}
+		s.rec.Lines = append(s.rec.Lines, roll.Line{Clock: &k, ReceivedAt: t0.Add(18 * time.Second)})
+		return Derive(s.rec)
+	}
+	tl := clocked(200 * time.Millisecond)
+	within2(t, "request", only1(t, tl).Requested, 10, 10.305)
+	if len(tl.Gaps) != 0 {
+		t.Errorf("gaps %v", tl.Gaps)
+	}
+	tl = clocked(-3 * time.Second)
+	within2(t, "request", only1(t, tl).Requested, 10, 11)
+	if len(tl.Gaps) != 1 || tl.Gaps[0].Reason != roll.GapClockSkew || len(tl.Rolls[0].Gaps) == 0 {
+		t.Errorf("gaps %v, of the roll %v", tl.Gaps, tl.Rolls[0].Gaps)
+	}
+}
+
 // TestNeverStarted: a container that never ran did not end (kubernetes-client/python#1540, the other shape).
 func TestNeverStarted(t *testing.T) {
 	tl := Derive(newScript(t).

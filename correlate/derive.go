@@ -6,6 +6,7 @@ package correlate
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -28,6 +29,11 @@ func Derive(rec *roll.Recording) *roll.Timeline {
 	}
 	tl.Gaps = append(tl.Gaps, rec.Gaps...)
 	tl.Gaps = append(tl.Gaps, c.gaps...)
+	if k := c.apiClock; k != nil && (k.Earliest > maxSkew || k.Latest < -maxSkew) {
+		tl.Gaps = append(tl.Gaps, roll.Gap{
+			Reason: roll.GapClockSkew, Detail: fmt.Sprintf("the API server's clock is %s to %s off the recorder's: windows may miss what belongs to them", k.Earliest, k.Latest),
+		})
+	}
 	if len(rec.Lines) > 0 && len(c.pods) == 0 {
 		tl.Gaps = append(tl.Gaps, roll.Gap{
 			Reason: roll.GapNotRecorded, Resource: roll.ResourcePods,
@@ -91,6 +97,7 @@ type cluster struct {
 	events    map[string][]event  // of a pod's containers, by its UID, in the order of receipt
 	gaps      []roll.Gap
 	watchGaps []*roll.WatchGap
+	apiClock  *roll.Clock // what is known of the API server's clock for the whole recording
 	deleted   map[deletedEvent]bool
 	warnings  map[string]int // by UID of what they are about
 	counted   map[string]int // by UID of the event
@@ -128,6 +135,9 @@ func (c *cluster) add(l *roll.Line) {
 	switch {
 	case l.Gap != nil:
 		c.addGap(l.Gap)
+		return
+	case l.Clock != nil:
+		c.addClock(l.Clock)
 		return
 	case l.Object == nil:
 		return
@@ -177,6 +187,13 @@ func (c *cluster) addGap(g *roll.WatchGap) {
 	if g.Lossless {
 		return // late, but nothing was lost
 	}
+	if g.Reason == string(roll.GapNoReceiptTime) {
+		c.gaps = append(c.gaps, roll.Gap{
+			Reason: roll.GapNoReceiptTime,
+			Detail: "the source does not say when its events were received: what was going on between them is known less closely, and whether it was whole is not known",
+		})
+		return
+	}
 	detail := "the watch was interrupted (" + g.Reason + ") and what happened until the next list is known only from its result"
 	c.gaps = append(c.gaps, roll.Gap{Reason: roll.GapWatch, Resource: g.Resource, From: g.From, To: g.To, Detail: detail})
 	c.watchGaps = append(c.watchGaps, g)
@@ -189,6 +206,22 @@ func (c *cluster) addGap(g *roll.WatchGap) {
 			p.vanished, p.goneSeen = true, g.To
 		}
 	}
+}
+
+// maxSkew is how far the API server's clock may be off the recorder's: half of the padding of windows, which hold both.
+const maxSkew = 500 * time.Millisecond
+
+// addClock widens what is known of the API server's clock by one more measurement: clocks drift and are set.
+func (c *cluster) addClock(k *roll.Clock) {
+	if k.Of != "apiserver" || k.Samples == 0 || k.Earliest > k.Latest {
+		return
+	}
+	if c.apiClock == nil {
+		copied := *k
+		c.apiClock = &copied
+		return
+	}
+	c.apiClock.Earliest, c.apiClock.Latest = min(c.apiClock.Earliest, k.Earliest), max(c.apiClock.Latest, k.Latest)
 }
 
 // relisted returns the gap of a resource that ended at the moment of reading, if any: an object that a list found may

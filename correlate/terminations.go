@@ -502,6 +502,12 @@ func sameSecond(a, b time.Time) bool { return !b.IsZero() && a.Unix() == b.Unix(
 // finish derives the pod's terminations once everything was read.
 func (p *pod) finish(c *cluster) {
 	events := c.eventsOf(p.UID)
+	if k := c.apiClock; k != nil && !p.DeletionSeen.IsZero() {
+		// By the API server's clock the deletion had been asked for when the watch told of it.
+		if seen := p.DeletionSeen.Add(k.Latest); seen.After(p.Requested.Earliest) && seen.Before(p.Requested.Latest) {
+			p.Requested.Latest = seen
+		}
+	}
 	var mains, sidecars []roll.Termination
 	var told [][]time.Time // of sidecars
 	for _, r := range p.runs {
