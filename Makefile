@@ -52,7 +52,8 @@ conformance: ## the backend suite against a real Tempo: ROLLTRACE_TEMPO_ADDR=htt
 readme: build ## put the demo's output and the benchmarks' figures into README.md
 	cd tools && $(GO) build -o ../$(README) ./readme
 	$(BIN) demo 2>/dev/null | $(README) README.md demo 31
-	$(MAKE) --no-print-directory bench | grep -E '^(Benchmark|cpu)' | sed -E 's/ +[0-9]+ B.op.*//' | $(README) README.md bench
+	$(MAKE) --no-print-directory bench | grep -E '^(cpu|Benchmark(Recording|Correlate/|Verify))' | awk '!seen[$$0]++' | \
+		sed -E 's/[[:space:]]+[0-9]+ B\/op.*//; s/^(Benchmark[^[:space:]]+)-[0-9]+/\1/; s/[[:space:]]+/ /g' | $(README) README.md bench
 
 .PHONY: generate
 generate: ## regenerate the wire types and the references in docs/
