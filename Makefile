@@ -42,7 +42,7 @@ bench: ## speed: recordings, correlation, verify offline on a million spans
 .PHONY: fuzz
 fuzz: ## each fuzz test for FUZZTIME (20s)
 	@for p in $$($(GO) list $(PKGS)); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
-		echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-20s} $$p || exit 1; done; done
+		echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-20s} -fuzzminimizetime 2s $$p || exit 1; done; done
 
 .PHONY: conformance
 conformance: ## the backend suite against a real Tempo: ROLLTRACE_TEMPO_ADDR=http://127.0.0.1:3200 make conformance
