@@ -685,3 +685,20 @@ func TestBigTrace(t *testing.T) {
 		}
 	}
 }
+
+// TestTraceByID: what the server says of a trace that it does not hold, or not in whole.
+func TestTraceByID(t *testing.T) {
+	f := withTraffic(t, tempofake.Options{})
+	c := f.client(t)
+	if rss, err := c.trace(t.Context(), roll.TraceID{15: 2}); err != nil || len(rss) == 0 {
+		t.Errorf("%v, %v; want a trace", rss, err)
+	}
+	if _, err := c.trace(t.Context(), roll.TraceID{1}); !errors.Is(err, errNotFound) {
+		t.Errorf("an unknown trace: %v", err)
+	}
+	f.Script(tempofake.TraceByID, tempofake.PartialTrace())
+	var partial *errPartial
+	if rss, err := c.trace(t.Context(), roll.TraceID{15: 2}); !errors.As(err, &partial) || len(rss) == 0 {
+		t.Errorf("a partial trace: %v, %v; want its spans and errPartial", rss, err)
+	}
+}
