@@ -386,6 +386,9 @@ func (c *cluster) rollsOf(w *workload, recorded roll.Range) []*building {
 		}
 		cause := c.cause(p)
 		b := c.rollout(rollouts, p)
+		if b != nil && cause == roll.CauseScaleDown {
+			cause = roll.CauseRollout // its controller ended it, and the new revision was not seen yet
+		}
 		if b == nil {
 			if b = recreated(rollouts, p, cause); b != nil {
 				cause = roll.CauseRollout
@@ -432,8 +435,12 @@ func (b *building) add(p *pod) {
 }
 
 // overlaps reports whether a pod's deletion was asked for before the last of the others was gone. Both are moments of
-// receipt, which have an order even within one second.
+// receipt, which have an order even within one second. A pod that was made to replace one of them and never got Ready
+// belongs to them as well.
 func (b *building) overlaps(p *pod) bool {
+	if p.Ready.IsZero() && p.Created.Latest.After(b.start) {
+		return true
+	}
 	return b.goneBy.IsZero() || p.askedSeen.IsZero() || p.askedSeen.Before(b.goneBy)
 }
 
