@@ -297,15 +297,17 @@ func (fl *follower) settle(ctx context.Context) {
 // or when its end certainly came after the exit.
 func (fl *follower) incomplete() string {
 	st := fl.state()
+	unproven := roll.LogEndExitUnknown
+	if fl.unreadable {
+		unproven = roll.LogEndUnreadable // what a later reading said; it takes nothing from a stream that had ended whole
+	}
 	switch {
 	case !fl.opened:
 		return roll.LogEndNotFollowed
-	case fl.unreadable:
-		return roll.LogEndUnreadable
-	case fl.plainEnd.IsZero():
+	case fl.plainEnd.IsZero() && !fl.unreadable:
 		return roll.LogEndCut
-	case st.exitSeen.IsZero():
-		return roll.LogEndExitUnknown
+	case fl.plainEnd.IsZero(), st.exitSeen.IsZero():
+		return unproven
 	case !st.exitSeen.After(fl.plainEnd):
 		return ""
 	}
@@ -315,7 +317,7 @@ func (fl *follower) incomplete() string {
 	if known && (!end.Before(st.finished.Add(time.Second)) || prompt && !end.Before(st.finished)) {
 		return ""
 	}
-	return roll.LogEndExitUnknown
+	return unproven
 }
 
 // lagOf returns the shortest way that a line of the pod's node took: the kubelet's clock is behind by that at most.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -94,7 +95,11 @@ func serve(fs *flag.FlagSet, args []string, j *journal.Writer) {
 	mux.HandleFunc("/prestop", s.preStop)
 	mux.Handle("/buy", otelhttp.NewHandler(http.HandlerFunc(s.buyHTTP), "/buy"))
 	web := &http.Server{Addr: *httpAddr, Handler: mux}
-	go func() { s.log.write(warn, "HTTP ended", "err", web.ListenAndServe().Error()) }()
+	go func() {
+		if err := web.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+			s.log.write(warn, "HTTP ended", "err", err.Error())
+		}
+	}()
 	var rpc *grpc.Server
 	if *grpcAddr != "" {
 		rpc = s.grpcServer(*grpcAddr)
