@@ -2,7 +2,6 @@ package correlate
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/rolltrace/rolltrace/roll"
@@ -17,23 +16,14 @@ func LogGaps(rec *roll.Recording, tl *roll.Timeline) []roll.Gap {
 	}
 	type key struct{ uid, container string }
 	seen := map[key]bool{}
-	unstamped := 0
 	for i := range rec.Logs {
 		seen[key{rec.Logs[i].UID, rec.Logs[i].Container}] = true
-		if rec.Logs[i].Time.IsZero() {
-			unstamped++
-		}
 	}
 	pods := make(map[string]*roll.Pod, len(tl.Pods))
 	for _, p := range tl.Pods {
 		pods[p.UID] = p
 	}
 	var gaps []roll.Gap
-	if unstamped > 0 {
-		gaps = append(gaps, roll.Gap{
-			Reason: roll.GapLogs, Detail: fmt.Sprintf("%d log lines carry no stamp of the kubelet, so no window can hold them", unstamped),
-		})
-	}
 	for i := range rec.Ends {
 		e := &rec.Ends[i]
 		seen[key{e.UID, e.Container}] = true

@@ -212,6 +212,7 @@ func spansStory(rep *roll.Report) []string {
 		c.Server += s.Server
 		c.Errors += s.Errors
 		c.Unattributed += s.Unattributed
+		c.Elsewhere += s.Elsewhere
 		c.TouchedTerminating += s.TouchedTerminating
 		c.TouchedTerminatingErrors += s.TouchedTerminatingErrors
 		c.ServedInPreStop += s.ServedInPreStop
@@ -258,6 +259,9 @@ func spansStory(rep *roll.Report) []string {
 		plural(c.Client, "client span"), plural(c.Server, "server span"), errors)
 	if c.Unattributed > 0 {
 		s += fmt.Sprintf("; %d of no known pod", c.Unattributed)
+	}
+	if c.Elsewhere > 0 {
+		s += fmt.Sprintf("; %d more, of namespaces that were not recorded, are left out", c.Elsewhere)
 	}
 	return append(out, s+".")
 }

@@ -73,6 +73,9 @@ type SpanCounts struct {
 	Server       int `json:"server"`
 	Errors       int `json:"errors"` // with span status error
 	Unattributed int `json:"unattributed"`
+	// Elsewhere are the spans of namespaces that were not recorded and that nothing ties to a recorded pod. They are in none
+	// of the other counts.
+	Elsewhere int `json:"elsewhere,omitempty"`
 	// TouchedTerminating counts the spans that ran on, or called, a pod in preStop or drain for certain; of these Errors
 	// have span status error. ByPhase counts server spans by the phase of their pod at their start.
 	TouchedTerminating       int           `json:"touched_terminating"`

@@ -125,10 +125,11 @@ func Run(ctx context.Context, o Options) (*roll.Report, error) {
 	// 5. Each roll is judged on the evidence of its own window.
 	spansOf := correlate.AssignWindows(answer.Spans, windows)
 	for i, r := range rolls {
+		spans, others, unplaced := here(&o.Recording.Header, gather(answer.Spans, spansOf[i]))
 		ev := &assertions.Evidence{
 			Roll: r, Window: windows[i], Pods: pods, Control: control,
-			Spans:    gather(answer.Spans, spansOf[i]),
-			SpanGaps: answer.Coverage.Within(windows[i].Start, windows[i].End),
+			Spans:    spans,
+			SpanGaps: append(answer.Coverage.Within(windows[i].Start, windows[i].End), unplaced...),
 			Logs:     correlate.WindowLogs(logs, windows[i].Start, windows[i].End),
 			LogGaps:  (roll.Coverage{Gaps: logGaps}).Within(r.Window.Start, r.Window.End),
 
@@ -136,6 +137,7 @@ func Run(ctx context.Context, o Options) (*roll.Report, error) {
 		}
 		var verdicts []roll.Verdict
 		rr := rollReport(r, ev)
+		rr.Spans.Elsewhere = others
 		for _, a := range assertions.All {
 			if a.Global {
 				continue
