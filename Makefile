@@ -39,6 +39,10 @@ fmt: ## format every file
 bench: ## speed: recordings, correlation, verify offline on a million spans
 	$(GO) test -run XXX -bench . -benchmem -timeout 30m ./correlate ./query/otlp ./verify
 
+.PHONY: e2e
+e2e: ## every scenario on a real cluster, as root; writes docs/e2e.md (ten minutes, and ten more the first time)
+	$(MAKE) -C e2e e2e
+
 .PHONY: fuzz
 fuzz: ## each fuzz test for FUZZTIME (20s)
 	@for p in $$($(GO) list $(PKGS)); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
