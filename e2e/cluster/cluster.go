@@ -101,7 +101,7 @@ type Cluster struct {
 
 // Up builds what is not built yet, brings a cluster up and returns when pods can run on it: the node is Ready and without
 // taints and the default ServiceAccount exists. It takes 5 to 10 s when everything is built. The cluster ends with ctx.
-func Up(ctx context.Context, o Options) (c *Cluster, err error) {
+func Up(ctx context.Context, o Options) (up *Cluster, err error) {
 	progress := o.Progress
 	if progress == nil {
 		progress = io.Discard
@@ -124,12 +124,11 @@ func Up(ctx context.Context, o Options) (c *Cluster, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("make directory of cluster: %w", err)
 	}
-	c = &Cluster{Bin: bin, Dir: filepath.Join(root, "data"), Logs: o.Logs, Kubeconfig: filepath.Join(root, "admin.kubeconfig"), root: root}
+	c := &Cluster{Bin: bin, Dir: filepath.Join(root, "data"), Logs: o.Logs, Kubeconfig: filepath.Join(root, "admin.kubeconfig"), root: root}
 	c.close = sync.OnceValue(c.end)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Close())
-			c = nil
 		}
 	}()
 	if c.Logs == "" {

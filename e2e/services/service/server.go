@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -273,5 +274,6 @@ func useMemory() {
 			b[i] = 1
 		}
 		keep = append(keep, b)
+		runtime.KeepAlive(keep)
 	}
 }
