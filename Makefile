@@ -43,6 +43,11 @@ bench: ## speed: recordings, correlation, verify offline on a million spans
 e2e: ## every scenario on a real cluster, as root; writes docs/e2e.md (ten minutes, and ten more the first time)
 	$(MAKE) -C e2e e2e
 
+.PHONY: bench-record
+bench-record: build ## the recorder against a simulated API server: 20,000 pods, 1,000 events a second, 500 logs
+	cd e2e && $(GO) build -o ../bin/benchrecord ./cmd/benchrecord
+	bin/benchrecord -rolltrace $(BIN)
+
 .PHONY: fuzz
 fuzz: ## each fuzz test for FUZZTIME (20s)
 	@for p in $$($(GO) list $(PKGS)); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
@@ -58,6 +63,7 @@ readme: build ## put the demo's output and the benchmarks' figures into README.m
 	$(BIN) demo 2>/dev/null | $(README) README.md demo 31
 	$(MAKE) --no-print-directory bench | grep -E '^(cpu|Benchmark(Recording|Correlate/|Verify))' | awk '!seen[$$0]++' | \
 		sed -E 's/[[:space:]]+[0-9]+ B\/op.*//; s/^(Benchmark[^[:space:]]+)-[0-9]+/\1/; s/[[:space:]]+/ /g' | $(README) README.md bench
+	$(MAKE) --no-print-directory bench-record | grep -v '^cd\|^go\|^bin' | $(README) README.md bench-record
 
 .PHONY: generate
 generate: ## regenerate the wire types and the references in docs/

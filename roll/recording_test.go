@@ -217,3 +217,27 @@ func FuzzReadRecording(f *testing.F) {
 		}
 	})
 }
+
+// TestCutAnywhere: a recorder that is killed, or whose disk is full, leaves a prefix of its file, for each line is one write
+// and may be torn. Whatever the prefix, what is whole in it is read, and that it is a prefix is said.
+func TestCutAnywhere(t *testing.T) {
+	s := whole(t)
+	lines := strings.SplitAfter(s, "\n")
+	for n := range len(s) - 1 { // without its last byte, the end of line, it is still whole
+		rec, err := ReadRecording(strings.NewReader(s[:n]))
+		if n < len(lines[0])-1 {
+			if !errors.Is(err, ErrNotRecording) {
+				t.Fatalf("%d bytes of the header: %v", n, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%d bytes: %v", n, err)
+		}
+		want := strings.Count(s[:n], "\n") - 1
+		got := len(rec.Lines) + len(rec.Logs) + len(rec.Ends)
+		if rec.Footer != nil || got < want || got > want+1 || !reflect.DeepEqual(reasons(rec.Gaps)[len(rec.Gaps)-1:], []GapReason{GapNoFooter}) {
+			t.Fatalf("%d bytes: %d lines of %d, footer %v, gaps %v", n, got, want, rec.Footer, rec.Gaps)
+		}
+	}
+}

@@ -182,6 +182,7 @@ type lazyFile struct {
 	overwrite bool
 	stdout    io.Writer
 	f         *os.File
+	looked    time.Time // when it was last seen to be where it was made
 }
 
 // writeError is a failure of the recording's file.
@@ -205,6 +206,11 @@ func (l *lazyFile) Write(b []byte) (int, error) {
 		}
 		l.f = f
 	}
+	if now := time.Now(); now.Sub(l.looked) > time.Second {
+		if l.looked = now; l.removed() {
+			return 0, &writeError{fmt.Errorf("write %s: %w", l.name, errRemoved)}
+		}
+	}
 	n, err := l.f.Write(b)
 	if err != nil {
 		return n, &writeError{err}
@@ -212,9 +218,26 @@ func (l *lazyFile) Write(b []byte) (int, error) {
 	return n, nil
 }
 
+// errRemoved: what is written to a file that has no name any more is lost when it is closed, and no Write says so.
+var errRemoved = errors.New("the file was removed or replaced while it was written")
+
+// removed reports whether the name does not lead to the open file any more.
+func (l *lazyFile) removed() bool {
+	mine, err := l.f.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Stat(l.name)
+	return errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(mine, named)
+}
+
 func (l *lazyFile) Close() error {
 	if l.f == nil {
 		return nil
 	}
-	return l.f.Close()
+	removed := l.removed()
+	if err := l.f.Close(); err != nil || !removed {
+		return err
+	}
+	return errRemoved
 }

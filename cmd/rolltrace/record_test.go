@@ -96,6 +96,35 @@ func TestRecordUntilInterrupted(t *testing.T) {
 	}
 }
 
+// TestRecordFileRemoved: a recording whose file is removed under it is a failure, not a success without a file.
+func TestRecordFileRemoved(t *testing.T) {
+	s := cluster(t, "/none")
+	file := filepath.Join(t.TempDir(), "rec.jsonl")
+	var out bytes.Buffer
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	errs := &interrupter{cancel: func() {
+		if err := os.Remove(file); err != nil {
+			t.Error(err)
+		}
+		cancel()
+	}}
+	a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: errs, getenv: func(string) string { return "" }, now: time.Now}
+	code := a.run(ctx, []string{"record", "-o", file, "--server", s.URL, "-n", "shop"})
+	if code != exitError || !strings.Contains(errs.String(), "rolltrace: error: write "+file+": the file was removed") {
+		t.Errorf("exit %d, stderr %s", code, errs.String())
+	}
+}
+
+// TestRecordDiskFull: one line and exit code 1; /dev/full is a disk without room.
+func TestRecordDiskFull(t *testing.T) {
+	s := cluster(t, "/none")
+	code, stdout, stderr := runApp(t, "record", "-o", "/dev/full", "--overwrite", "--server", s.URL, "-n", "shop", "--for", "300ms")
+	if code != exitError || stdout != "" || !strings.Contains(stderr, "no space left on device") || strings.Contains(stderr, "recorded") {
+		t.Errorf("exit %d, stdout %s, stderr %s", code, stdout, stderr)
+	}
+}
+
 func TestRecordFor(t *testing.T) {
 	s := cluster(t, "/none")
 	code, stdout, stderr := runApp(t, "record", "-o", "-", "--server", s.URL, "-n", "shop", "--for", "300ms")
