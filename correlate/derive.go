@@ -14,8 +14,12 @@ import (
 )
 
 // Derive reads a recording's lines in order and returns its timeline.
-func Derive(rec *roll.Recording) *roll.Timeline {
+func Derive(rec *roll.Recording) *roll.Timeline { return DeriveWith(rec, Sources{}) }
+
+// DeriveWith is [Derive] with further sources.
+func DeriveWith(rec *roll.Recording, more Sources) *roll.Timeline {
 	c := newCluster(rec.Header)
+	c.more = newSources(more)
 	for i := range rec.Lines {
 		c.add(&rec.Lines[i])
 	}
@@ -48,6 +52,12 @@ func Derive(rec *roll.Recording) *roll.Timeline {
 	for _, p := range c.pods {
 		p.finish(c)
 		tl.Pods = append(tl.Pods, &p.Pod)
+	}
+	if n := c.more.odd; n > 0 {
+		tl.Gaps = append(tl.Gaps, roll.Gap{
+			Reason: roll.GapSource,
+			Detail: fmt.Sprintf("%d entries of further sources contradict the recording and were left out: is it the same cluster, and the same clock?", n),
+		})
 	}
 	slices.SortFunc(tl.Pods, func(a, b *roll.Pod) int {
 		return cmp.Or(a.Created.Earliest.Compare(b.Created.Earliest), cmp.Compare(a.Namespace, b.Namespace),
@@ -97,6 +107,7 @@ type cluster struct {
 	events    map[string][]event  // of a pod's containers, by its UID, in the order of receipt
 	gaps      []roll.Gap
 	watchGaps []*roll.WatchGap
+	more      *sources
 	apiClock  *roll.Clock // what is known of the API server's clock for the whole recording
 	deleted   map[deletedEvent]bool
 	warnings  map[string]int // by UID of what they are about

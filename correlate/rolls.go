@@ -303,11 +303,12 @@ func (w *workload) readySteps(rev string) []step {
 		if p.Ready.IsZero() || rev != "" && p.Revision != rev {
 			continue
 		}
-		s = append(s, step{p.Ready.Latest, 1})
+		ready := minTime(p.Ready.Latest, p.readySeen) // the next roll may begin within the same second
+		s = append(s, step{ready, 1})
 		if p.Deleted {
-			s = append(s, step{maxTime(p.Requested.Earliest, p.Ready.Latest), -1})
+			s = append(s, step{maxTime(p.Requested.Earliest, ready), -1})
 		} else if !p.Removed.IsZero() {
-			s = append(s, step{maxTime(p.Removed.Earliest, p.Ready.Latest), -1})
+			s = append(s, step{maxTime(p.Removed.Earliest, ready), -1})
 		}
 	}
 	slices.SortStableFunc(s, func(a, b step) int { return a.at.Compare(b.at) })

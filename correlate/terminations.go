@@ -53,6 +53,7 @@ type pod struct {
 	lastSeen   time.Time // last receipt
 	askedSeen  time.Time // receipt at which its deletion was first seen
 	goneSeen   time.Time // receipt at which it was seen gone
+	readySeen  time.Time // receipt at which it was first seen Ready
 	lastAlive  time.Time // last receipt without a deletionTimestamp
 	readyNow   bool
 	readies    []roll.Instant // each time it became Ready
@@ -143,7 +144,7 @@ func (p *pod) observe(c *cluster, o *roll.Object) {
 		p.finished = true
 	}
 	for i := range st.Conditions {
-		p.observeCondition(&st.Conditions[i])
+		p.observeCondition(c, &st.Conditions[i])
 	}
 	for i := range st.InitContainerStatuses {
 		p.observeContainer(c, &st.InitContainerStatuses[i])
@@ -236,7 +237,7 @@ func (c *cluster) missedSince(t time.Time) bool {
 	return g != nil && !g.To.Before(t)
 }
 
-func (p *pod) observeCondition(k *roll.Condition) {
+func (p *pod) observeCondition(c *cluster, k *roll.Condition) {
 	switch k.Type {
 	case "DisruptionTarget":
 		if k.Status == "True" {
@@ -245,7 +246,7 @@ func (p *pod) observeCondition(k *roll.Condition) {
 	case "Ready":
 		ready := k.Status == "True"
 		if ready && p.Ready.IsZero() {
-			p.Ready = roll.Second(k.LastTransitionTime, roll.SourceContainerStatus)
+			p.Ready, p.readySeen = roll.Second(k.LastTransitionTime, roll.SourceContainerStatus), c.at
 		}
 		if ready && !p.readyNow {
 			p.readies = append(p.readies, roll.Second(k.LastTransitionTime, roll.SourceContainerStatus))
@@ -340,7 +341,7 @@ func (c *cluster) addLog(l *roll.Log) {
 			continue
 		}
 		r.logged = maxTime(r.logged, l.Time)
-		if saysSignaled(l.Line) {
+		if c.saysSignaled(l.Line) {
 			r.told = append(r.told, l.Time.UTC())
 		}
 	}
@@ -363,6 +364,13 @@ func saysSignaled(line string) bool {
 		return false // most lines, without the cost of a match
 	}
 	return signaledLine.MatchString(line)
+}
+
+func (c *cluster) saysSignaled(line string) bool {
+	if c.more.shutdown != nil {
+		return c.more.shutdown.MatchString(line)
+	}
+	return saysSignaled(line)
 }
 
 // narrow ends the bounds of a signal where the process itself says that it has it: the first such line within them.
@@ -502,6 +510,10 @@ func sameSecond(a, b time.Time) bool { return !b.IsZero() && a.Unix() == b.Unix(
 // finish derives the pod's terminations once everything was read.
 func (p *pod) finish(c *cluster) {
 	events := c.eventsOf(p.UID)
+	c.more.requested(p)
+	for _, r := range p.runs {
+		c.more.exit(r)
+	}
 	if k := c.apiClock; k != nil && !p.DeletionSeen.IsZero() {
 		// By the API server's clock the deletion had been asked for when the watch told of it.
 		if seen := p.DeletionSeen.Add(k.Latest); seen.After(p.Requested.Earliest) && seen.Before(p.Requested.Latest) {
@@ -526,6 +538,7 @@ func (p *pod) finish(c *cluster) {
 	}
 	for i := range sidecars {
 		p.orderSidecar(&sidecars[i], mains, len(sidecars) == 1)
+		c.more.signaled(&sidecars[i])
 		sidecars[i].Signaled = narrow(sidecars[i].Signaled, told[i])
 	}
 	p.Terminations = append(mains, sidecars...)
@@ -684,7 +697,10 @@ func (p *pod) signal(c *cluster, t *roll.Termination, r *run, events []event) {
 		}
 	}
 	p.settle(t)
-	t.Signaled = narrow(t.Signaled, r.told)
+	if !t.Sidecar { // what is known of a sidecar comes once the others' ends are
+		c.more.signaled(t)
+		t.Signaled = narrow(t.Signaled, r.told)
+	}
 }
 
 // settle holds the signal and the exit against each other: both are the kubelet's clock.

@@ -26,6 +26,7 @@ const (
 	GapNoLogs        GapReason = "no-logs"            // no log of a container was recorded at all
 	GapSeverity      GapReason = "severity-unknown"   // too many log lines carry no severity
 	GapNoRolls       GapReason = "no-rolls"           // the recording holds no roll
+	GapSource        GapReason = "source-contradicts" // a further source does not fit the recording
 	GapHookUnknown   GapReason = "prestop-unobserved" // whether the preStop hook was honoured cannot be told
 	// Of the span backend.
 	GapNoSpans        GapReason = "no-spans"          // a window that must hold traffic holds no span

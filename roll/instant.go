@@ -26,6 +26,10 @@ const (
 	SourceContainerStatus   Source = "container-status"    // kubelet, 1 s: state.terminated.finishedAt
 	SourceLastState         Source = "container-lastState" // kubelet, 1 s: lastState.terminated.finishedAt
 	SourceLog               Source = "log"                 // kubelet, ns: a log line of the container
+	SourceAudit             Source = "audit-log"           // API server, µs: a request in its audit log
+	SourceRuntime           Source = "runtime-event"       // node, ns: the container runtime's own event
+	SourceKubeletLog        Source = "kubelet-log"         // kubelet, µs: its line before it has the signal sent
+	SourceSpan              Source = "span"                // application, ns: a span or span event of its shutdown
 )
 
 // Instant is a moment known to lie in [Earliest, Latest]. Both are UTC. The zero Instant means "not observed".

@@ -25,6 +25,8 @@ var ErrNoRollSelected = errors.New("no roll is selected")
 type Options struct {
 	Recording *roll.Recording
 	Traces    query.Traces
+	// Sources are what else is known of the rolls beside the recording; the zero value is nothing.
+	Sources correlate.Sources
 	// Selection narrows the spans; the zero value is all client and server spans.
 	Selection query.Selection
 	// Policy is nil for the defaults.
@@ -56,7 +58,7 @@ func Run(ctx context.Context, o Options) (*roll.Report, error) {
 	}
 
 	// 1. The recording says which rolls there were.
-	timeline := correlate.Derive(o.Recording)
+	timeline := correlate.DeriveWith(o.Recording, o.Sources)
 	rolls, err := selected(timeline, o.Rolls)
 	if err != nil {
 		return nil, err

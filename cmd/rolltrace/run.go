@@ -113,7 +113,7 @@ func (a *app) runRun(ctx context.Context, o *runOptions) error {
 	}
 	target := roll.Workload{Kind: roll.KindOfResource(ref.Resource), Namespace: opts.Namespace, Name: ref.Name}
 	o.verify.recording, o.verify.selection = o.record.output, rollSelection{objects: []string{o.target}, namespace: opts.Namespace}
-	if _, err := o.verify.check(); err != nil {
+	if _, err := o.verify.check(a); err != nil {
 		return err
 	}
 	act, err := a.action(o, opts.Config, target)

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rolltrace/rolltrace/assertions"
+	"github.com/rolltrace/rolltrace/correlate"
 	"github.com/rolltrace/rolltrace/query"
 	reports "github.com/rolltrace/rolltrace/report"
 	"github.com/rolltrace/rolltrace/roll"
@@ -28,6 +29,7 @@ type verifyOptions struct {
 	format    string
 	services  []string
 	backend   backendFlags
+	sources   sourceFlags
 
 	controlRequired        bool
 	controlFrom, controlTo string
@@ -73,6 +75,7 @@ A policy (-f) accepts findings by name; without one nothing is accepted.
 
 // add declares the flags that say how to judge; format is the name of the report's format among them.
 func (o *verifyOptions) add(f flagSet, format string) {
+	o.sources.add(f)
 	f.StringVarP(&o.policy, "filename", "f", "", "policy file: RolloutPolicy of rolltrace/v1alpha1")
 	f.StringVarP(&o.format, format, "o", reports.Formats[0].Name, "format of the report: "+reports.Names())
 	f.StringSliceVar(&o.services, "service", nil,
@@ -91,7 +94,7 @@ func (o *verifyOptions) add(f flagSet, format string) {
 
 func (a *app) runVerify(ctx context.Context, o *verifyOptions) error {
 	// Everything that can be refused is refused before anything is asked.
-	chk, err := o.check()
+	chk, err := o.check(a)
 	if err != nil {
 		return err
 	}
@@ -112,6 +115,7 @@ func (a *app) runVerify(ctx context.Context, o *verifyOptions) error {
 		Recording:       rec,
 		Traces:          traces,
 		Selection:       query.Selection{Services: o.services},
+		Sources:         chk.sources,
 		Policy:          chk.policy,
 		Params:          assertions.DefaultParams(),
 		Padding:         o.padding,
@@ -141,10 +145,11 @@ type checked struct {
 	rolls   func(*roll.Roll) bool
 	control *roll.Range
 	policy  *assertions.Policy
+	sources correlate.Sources
 }
 
 // check refuses what can be refused without asking anybody.
-func (o *verifyOptions) check() (c checked, err error) {
+func (o *verifyOptions) check(a *app) (c checked, err error) {
 	if !reports.Known(o.format) {
 		return c, withHint(usageErrorf("format %q is not known", o.format), "-o takes one of %s", reports.Names())
 	}
@@ -157,7 +162,10 @@ func (o *verifyOptions) check() (c checked, err error) {
 	if c.control, err = controlRange(o.controlFrom, o.controlTo); err != nil {
 		return c, err
 	}
-	c.policy, err = readPolicy(o.policy)
+	if c.policy, err = readPolicy(o.policy); err != nil {
+		return c, err
+	}
+	c.sources, err = o.sources.read(a)
 	return c, err
 }
 

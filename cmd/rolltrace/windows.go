@@ -14,6 +14,7 @@ import (
 )
 
 type windowsOptions struct {
+	sources   sourceFlags
 	recording string
 	selection rollSelection
 	format    string
@@ -37,6 +38,7 @@ REC is a recording (gzipped ones are read too), - is standard input. No backend 
 		},
 	}
 	o.selection.add(c.Flags())
+	o.sources.add(c.Flags())
 	c.Flags().StringVarP(&o.format, "output", "o", "text", "format: text, json")
 	return c
 }
@@ -54,7 +56,11 @@ func (a *app) runWindows(o *windowsOptions) error {
 	if err != nil {
 		return err
 	}
-	tl := correlate.Derive(rec)
+	more, err := o.sources.read(a)
+	if err != nil {
+		return err
+	}
+	tl := correlate.DeriveWith(rec, more)
 	if want != nil {
 		var rolls []roll.Roll
 		for i := range tl.Rolls {
