@@ -215,6 +215,9 @@ What each is, and whose clock stamps it, is in ` + "`roll/instant.go`" + `. The 
 and right before the signal, so it narrows SIGTERM after any hook to 1.4 s from below; no recording in testdata/ has one,
 docs/e2e.md says what it did on a live cluster.
 
+A span, or a span event, that is named for a shutdown (` + "`query.ShutdownName`" + `) ends the bounds of SIGTERM as a log line does; no
+recording in testdata/ has one.
+
 Not used to bound SIGTERM: readiness and the endpoints of a Service. A pod's endpoint is terminating from the deletion on,
 10 ms after it, whatever the hook does; readiness turns false when the program or its probe likes, in the hook as well as
 after the signal.

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"regexp"
 	"slices"
 	"time"
 
@@ -18,11 +19,26 @@ type Selection struct {
 	Services []string
 	// ErrorsOnly keeps the spans whose status is error.
 	ErrorsOnly bool
+	// Shutdown asks for spans of any kind whose name says that a process shuts down, by [ShutdownName]. Their answer's
+	// coverage says little: such spans are few, and whoever asks takes what there is.
+	Shutdown bool
 }
+
+// ShutdownName is the regular expression, RE2, of a span's name that says that a process shuts down.
+const ShutdownName = `(?i).*(sigterm|shut.?down|shutting.?down|graceful.?stop).*`
+
+var shutdownName = regexp.MustCompile(`^(?:` + ShutdownName + `)$`)
+
+// SaysShutdown reports whether a span's or span event's name says that a process shuts down.
+func SaysShutdown(name string) bool { return shutdownName.MatchString(name) }
 
 // Matches reports whether a span is selected. Backends apply it to what came back, whatever the server filtered.
 func (s Selection) Matches(sp *roll.Span) bool {
-	if sp.Kind != roll.KindClient && sp.Kind != roll.KindServer {
+	if s.Shutdown {
+		if !SaysShutdown(sp.Name) && !slices.ContainsFunc(sp.Events, func(e roll.SpanEvent) bool { return SaysShutdown(e.Name) }) {
+			return false
+		}
+	} else if sp.Kind != roll.KindClient && sp.Kind != roll.KindServer {
 		return false
 	}
 	if s.ErrorsOnly && sp.Status != roll.StatusError {

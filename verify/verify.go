@@ -114,6 +114,15 @@ func Run(ctx context.Context, o Options) (*roll.Report, error) {
 		}
 	}
 
+	// A span that says that its process shuts down bounds SIGTERM. There may be none, and none is missed.
+	if len(rolls) > 0 {
+		if a, err := o.Traces.Spans(ctx, query.Request{Ranges: query.Merge(windows), Selection: query.Selection{Shutdown: true}}); err == nil {
+			correlate.NarrowByShutdown(timeline, a.Spans, query.SaysShutdown, o.Params.Skew)
+		} else if ctx.Err() != nil {
+			return nil, fmt.Errorf("fetch spans: %w", err)
+		}
+	}
+
 	// 4. Spans and log lines find their pods and phases.
 	correlate.NewIndex(timeline, correlate.Options{Skew: o.Params.Skew}).Correlate(answer.Spans)
 	logs, logGaps := correlate.Logs(o.Recording), correlate.LogGaps(o.Recording, timeline)

@@ -2,11 +2,15 @@ package scenario
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/rolltrace/rolltrace/correlate"
+	"github.com/rolltrace/rolltrace/e2e/cluster"
 	"github.com/rolltrace/rolltrace/roll"
 )
 
@@ -23,6 +27,88 @@ type Result struct {
 	Codes, LastLines, Logs int
 	Sources                map[roll.Source]int // of the signal's bounds
 	Gaps                   []roll.Gap
+	// Narrowed are the widths of the signal's and the exit's bounds with other sources, by their names.
+	Narrowed map[string]*widths
+}
+
+type widths struct{ signal, exit []time.Duration }
+
+// variants are sources beside the recording, in the order of the table; the logs are the cluster's own.
+var variants = []struct {
+	name  string
+	logs  bool // the programs' own log lines count
+	files []string
+}{
+	{"recording, without the programs' log lines", false, nil},
+	{"+ kubelet's log", false, []string{"kubelet"}},
+	{"+ audit log and runtime events", false, []string{"kubelet", "audit", "events"}},
+	{"+ the programs' log lines", true, []string{"kubelet", "audit", "events"}},
+}
+
+// never matches no line.
+var never = regexp.MustCompile(`a\bb`)
+
+// readSources reads what the cluster wrote itself.
+func readSources(c *cluster.Cluster, what []string, logs bool) (more correlate.Sources, err error) {
+	if !logs {
+		more.ShutdownLog = never
+	}
+	for _, w := range what {
+		name := map[string]string{"kubelet": "kubelet.log", "audit": "audit.log", "events": "containerd-events.log"}[w]
+		f, err := os.Open(filepath.Join(c.Logs, name))
+		if err != nil {
+			return more, err
+		}
+		switch w {
+		case "kubelet":
+			more.Kills, err = correlate.ReadKubeletLog(f)
+		case "audit":
+			more.Audit, err = correlate.ReadAudit(f)
+		case "events":
+			more.Exits, err = correlate.ReadRuntimeEvents(f)
+		}
+		f.Close()
+		if err != nil {
+			return more, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return more, nil
+}
+
+// narrow holds the bounds with further sources against the truth.
+func (res *Result) narrow(c *cluster.Cluster, rec *roll.Recording, ended []Ended) {
+	res.Narrowed = map[string]*widths{}
+	for _, v := range variants {
+		wrong := func(format string, args ...any) {
+			res.Wrong = append(res.Wrong, v.name+": "+fmt.Sprintf(format, args...))
+		}
+		more, err := readSources(c, v.files, v.logs)
+		if err != nil {
+			wrong("%v", err)
+			continue
+		}
+		tl := correlate.DeriveWith(rec, more)
+		found := map[string]*roll.Termination{}
+		for i := range tl.Rolls {
+			for j := range tl.Rolls[i].Terminations {
+				t := &tl.Rolls[i].Terminations[j]
+				found[bareID(t.ContainerID)] = t
+			}
+		}
+		part := Result{Sources: map[roll.Source]int{}}
+		for _, e := range ended {
+			if t := found[e.ContainerID]; t != nil && !(rec.Footer != nil && e.Exited.After(rec.Last)) {
+				checkSignal(&part, t, e, wrong)
+				checkExit(&part, t, e, res.Scenario.ExitUnknown, wrong)
+			}
+		}
+		for _, g := range tl.Gaps {
+			if g.Reason == roll.GapSource {
+				wrong("%s", g)
+			}
+		}
+		res.Narrowed[v.name] = &widths{part.SignalWidths, part.ExitWidths}
+	}
 }
 
 // check holds a recording against the truth.

@@ -58,6 +58,16 @@ is how many of those that there were.
 	for _, s := range sources {
 		fmt.Fprintf(&b, "| `%s` | %d |\n", s, all.Sources[s])
 	}
+	b.WriteString("\nHow far further sources narrow, over all scenarios:\n\n| sources | SIGTERM known | width | exit known | width |\n|---|---|---|---|---|\n")
+	for _, v := range variants {
+		var w widths
+		for _, r := range results {
+			if n := r.Narrowed[v.name]; n != nil {
+				w.signal, w.exit = append(w.signal, n.signal...), append(w.exit, n.exit...)
+			}
+		}
+		fmt.Fprintf(&b, "| %s | %d of %d | %s | %d of %d | %s |\n", v.name, len(w.signal), all.Signals, spread(w.signal), len(w.exit), all.Ended, spread(w.exit))
+	}
 	for _, r := range results {
 		if len(r.Wrong) > 0 {
 			fmt.Fprintf(&b, "\n## %s: wrong\n\n- %s\n", r.Scenario.Name, strings.Join(r.Wrong, "\n- "))

@@ -70,6 +70,7 @@ func TestScenarios(t *testing.T) {
 		s := Scenarios[i]
 		rec, ended := live(t, c, rolltrace, filepath.Join(dir, s.Name+".jsonl"), s)
 		res := check(s, rec, ended)
+		res.narrow(c, rec, ended)
 		results[i] = &res
 		for _, w := range res.Wrong {
 			t.Error(w)

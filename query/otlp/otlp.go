@@ -91,7 +91,11 @@ func (f *Files) Spans(ctx context.Context, req query.Request) (*query.Answer, er
 
 func describe(req query.Request) string {
 	var b strings.Builder
-	b.WriteString("kind=client||kind=server")
+	if req.Selection.Shutdown {
+		b.WriteString("name =~ " + query.ShutdownName)
+	} else {
+		b.WriteString("kind=client||kind=server")
+	}
 	if req.Selection.ErrorsOnly {
 		b.WriteString(" && status=error")
 	}

@@ -10,6 +10,9 @@ import (
 // filter returns the TraceQL spanset filter of a selection. kind takes no regular expression, so it is spelt out.
 func filter(sel query.Selection, more ...string) string {
 	parts := []string{"(kind = client || kind = server)"}
+	if sel.Shutdown {
+		parts[0] = "name =~ " + quote(query.ShutdownName)
+	}
 	if sel.ErrorsOnly {
 		parts = append(parts, "status = error")
 	}
