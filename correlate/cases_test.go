@@ -2,6 +2,7 @@ package correlate
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -257,6 +258,26 @@ func TestForcedLater(t *testing.T) {
 		t.Errorf("forced %v, exit %v, code %v", x.Forced, x.Exited, x.ExitCode)
 	}
 	within2(t, "request", x.Requested, 10, 11)
+}
+
+// TestForcedLaterKeepsTheHook: a deletion that is forced after the hook was over did not cut it; one that comes while it runs
+// may have.
+func TestForcedLaterKeepsTheHook(t *testing.T) {
+	const killing = `{"kind":"Event","reason":"Killing","message":"Stopping container app","count":1,"metadata":{"name":"web-1-a.%x","uid":"e"},
+		"firstTimestamp":"2026-12-01T12:00:10Z","lastTimestamp":"2026-12-01T12:00:10Z","involvedObject":{"kind":"Pod","namespace":"shop","name":"web-1-a","uid":"a","fieldPath":"spec.containers{app}"}}`
+	k := t0.Add(10500 * time.Millisecond)
+	forced := func(at int) roll.Termination {
+		deleted := fmt.Sprintf(`"deletionTimestamp":"2026-12-01T12:00:%dZ","deletionGracePeriodSeconds":0`, at)
+		return only1(t, Derive(newScript(t).
+			add(1, roll.OpAdded, podJSON("a", "1", "", running)).
+			add(10.1, roll.OpModified, podJSON("a", "1", deleting, running)).
+			add(10.6, roll.OpAdded, fmt.Sprintf(killing, k.UnixNano())).
+			add(float64(at)+0.1, roll.OpDeleted, podJSON("a", "1", deleted, running)).rec))
+	}
+	within2(t, "signal", forced(40).Signaled, 15.49, 17)
+	if s := forced(12).Signaled; !s.Contains(t0.Add(13500*time.Millisecond)) || !s.Contains(t0.Add(15600*time.Millisecond)) || s.Earliest.Before(k) {
+		t.Errorf("%+v: the hook may have been cut at 12 s, or have ended", s)
+	}
 }
 
 // TestOrderAndRepetition: the streams of a watch have no common order, and a watch may repeat itself. Neither changes

@@ -15,7 +15,7 @@ func LogGaps(rec *roll.Recording, tl *roll.Timeline) []roll.Gap {
 		return []roll.Gap{{Reason: roll.GapNoLogs, Detail: "the recording holds no logs"}}
 	}
 	type key struct{ uid, container string }
-	seen := map[key]bool{}
+	seen, ended := map[key]bool{}, map[key]bool{}
 	for i := range rec.Logs {
 		seen[key{rec.Logs[i].UID, rec.Logs[i].Container}] = true
 	}
@@ -26,7 +26,7 @@ func LogGaps(rec *roll.Recording, tl *roll.Timeline) []roll.Gap {
 	var gaps []roll.Gap
 	for i := range rec.Ends {
 		e := &rec.Ends[i]
-		seen[key{e.UID, e.Container}] = true
+		seen[key{e.UID, e.Container}], ended[key{e.UID, e.Container}] = true, true
 		if e.Complete {
 			continue
 		}
@@ -45,6 +45,13 @@ func LogGaps(rec *roll.Recording, tl *roll.Timeline) []roll.Gap {
 	}
 	for _, p := range tl.Pods {
 		for _, c := range p.Containers {
+			// A recorder says of every log that it followed how that ended, at the latest when it ends itself.
+			if k := (key{p.UID, c}); seen[k] && !ended[k] {
+				gaps = append(gaps, roll.Gap{
+					Reason: roll.GapLogs, Detail: "nothing says that its log was read to its end", Object: p.String() + "/" + c,
+					From: p.Created.Earliest, To: p.Removed.Latest,
+				})
+			}
 			if !seen[key{p.UID, c}] && overlapsRange(p, tl.Recorded) {
 				gaps = append(gaps, roll.Gap{
 					Reason: roll.GapNoLogs, Detail: "no log of it was recorded", Object: p.String() + "/" + c,

@@ -633,9 +633,8 @@ func (p *pod) endedBefore(r *run) bool {
 	return !r.exited.IsZero() && r.exited.Latest.Before(p.Requested.Earliest)
 }
 
-// graceOf returns the shortest grace that the deletion had before t, at least 1 s as the kubelet has it, and whether it
-// was shortened on the way.
-func (p *pod) graceOf() (g time.Duration, shortened bool) {
+// graceOf returns the grace that the deletion began with, at least 1 s as the kubelet has it.
+func (p *pod) graceOf() time.Duration {
 	s := int64(30)
 	switch {
 	case p.granted != nil:
@@ -643,10 +642,7 @@ func (p *pod) graceOf() (g time.Duration, shortened bool) {
 	case p.grace != nil:
 		s = *p.grace
 	}
-	for _, d := range p.shorter {
-		s, shortened = min(s, d.grace), true
-	}
-	return time.Duration(max(1, s)) * time.Second, shortened
+	return time.Duration(max(1, s)) * time.Second
 }
 
 // signal derives when the stop signal was sent.
@@ -665,9 +661,9 @@ func (p *pod) signal(c *cluster, t *roll.Termination, r *run, events []event) {
 	if !deletion {
 		t.Cause = roll.CauseLiveness
 	}
-	grace, shortened := p.graceOf()
+	grace := p.graceOf()
 	if !deletion {
-		grace, shortened = 30*time.Second, false
+		grace = 30 * time.Second
 		if p.grace != nil {
 			grace = time.Duration(max(1, *p.grace)) * time.Second
 		}
@@ -690,10 +686,11 @@ func (p *pod) signal(c *cluster, t *roll.Termination, r *run, events []event) {
 	default:
 		t.Signaled = p.afterHook(t, kills, events, grace)
 	}
-	if shortened {
-		// The hook was cut short by a later deletion.
-		for _, d := range p.shorter {
-			t.Signaled.Earliest = minTime(t.Signaled.Earliest, d.at)
+	// A later deletion with a shorter grace may have cut the hook short, if it came before the hook was over.
+	for _, d := range p.shorter {
+		if deletion && !t.Signaled.IsZero() && d.at.Before(t.Signaled.Latest) {
+			t.Signaled.Earliest = minTime(t.Signaled.Earliest, maxTime(k.Earliest, d.at))
+			t.Signaled.Latest = maxTime(t.Signaled.Latest, d.at.Add(time.Second+signalSlack))
 		}
 	}
 	p.settle(t)

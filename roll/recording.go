@@ -220,6 +220,9 @@ func (rd *Reader) Next() (Line, error) {
 			}
 			continue
 		}
+		if l.Header != nil {
+			return Line{}, fmt.Errorf("read recording: line %d is a second header: two recordings in one file are not one recording", rd.line)
+		}
 		if l.ReceivedAt.After(rd.last) {
 			rd.last = l.ReceivedAt
 		}
@@ -230,8 +233,9 @@ func (rd *Reader) Next() (Line, error) {
 		rd.done = true
 		if !rd.footer {
 			rd.gaps = append(rd.gaps, Gap{
-				Reason: GapNoFooter, From: rd.last,
-				Detail: "the recording has no footer: the recorder did not end on purpose, and what came after is not known",
+				// Of no time: what its recorder had seen and not written is not known.
+				Reason: GapNoFooter,
+				Detail: "the recording has no footer: its recorder did not end on purpose",
 			})
 		}
 	}

@@ -120,6 +120,9 @@ func TestDamage(t *testing.T) {
 	if _, err := ReadRecording(strings.NewReader(`{"header":{"schema":2}}` + "\n")); !errors.As(err, &schema) || schema.Schema != 2 {
 		t.Errorf("schema 2: %v", err)
 	}
+	if _, err := ReadRecording(strings.NewReader(s + s)); err == nil || !strings.Contains(err.Error(), "a second header") {
+		t.Errorf("two recordings in one file: %v", err)
+	}
 	broken := io.MultiReader(strings.NewReader(lines[0]+lines[1]), errReader{})
 	if _, err := ReadRecording(broken); err == nil || !strings.Contains(err.Error(), "disk on fire") {
 		t.Errorf("a read error: %v", err)

@@ -39,7 +39,7 @@ and the pods' logs. Without TYPE/NAME and without a selector, everything in the 
 
 The recording goes on until it is interrupted or, with --for, until that time has passed. Both are its normal end: the
 footer is written and the exit code is 0. A recorder that dies otherwise leaves a recording without a footer, which is
-readable, and inconclusive for what was still under way.
+readable, and inconclusive.
 
 Only fields that a verdict needs are kept: no env, args, volumes or secrets. Logs are kept as they are.`,
 		Example: `  rolltrace record deployment/cart -n shop -o rec.jsonl
