@@ -13,7 +13,8 @@ var NoErrorSpans = &Assertion{
 	ID:    "no-error-spans",
 	Title: "no client or server span of the roll's window has status error",
 	Doc: `Looks at every client and server span any moment of which lies in the roll's padded window, of whatever service:
-a roll's errors show in its callers, and a call that began before the roll can be cut by it.
+a roll's errors show in its callers, and a call that began before the roll can be cut by it. Only spans that say that they
+ran in a namespace which was not recorded, and that nothing ties to a recorded pod, are left out.
 
 **Fails** on each span with status error, or with an outcome of error. The finding names the pod that emitted the span
 and its phase, the pod on the other side of the call and its phase, the trace and the span. A call that was cut at the

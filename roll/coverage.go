@@ -39,19 +39,56 @@ const (
 	GapDiscarded      GapReason = "spans-discarded"   // the backend says that it dropped spans
 	GapBackendError   GapReason = "backend-error"     // a request failed for good
 	GapStreamCut      GapReason = "stream-cut"        // an answer ended before its end
-	GapOrphan         GapReason = "orphan-parent"     // a span's parent was never seen
-	GapSampled        GapReason = "sampled"           // spans say that they were sampled
 	GapDeadline       GapReason = "deadline"          // time ran out before everything was fetched
 	GapUnattributed   GapReason = "unattributed"      // spans that touch no known pod
 	GapMalformedSpan  GapReason = "malformed-span"    // a span that cannot be placed (no id, end before start, …)
 	GapNoControl      GapReason = "no-control"        // a control that was asked for was not found
-	GapLateSpans      GapReason = "late-spans"        // spans arrived after the first scan
-	GapRetention      GapReason = "retention"         // the window is older than what the backend keeps
 	GapClockSkew      GapReason = "clock-skew"        // clocks differ by more than the question can bear
 	GapCheckFailed    GapReason = "check-failed"      // the check itself could not run
 	GapUnsupported    GapReason = "unsupported"       // the server's version cannot answer this safely
 	GapTooManyErrors  GapReason = "retries-exhausted" // the server kept refusing
 )
+
+// GapReasons is every reason with what it means, in the order of the documentation.
+var GapReasons = []struct {
+	Reason GapReason
+	Doc    string
+}{
+	{GapWatch, "a watch was interrupted and had to list again"},
+	{GapNoFooter, "the recorder did not end on purpose"},
+	{GapTornLine, "the last line of the file is not whole"},
+	{GapUnreadable, "a line in the middle of the file is not readable"},
+	{GapLate, "a roll or termination was under way before the recording began"},
+	{GapEndsEarly, "a roll or termination was still under way when the recording ended"},
+	{GapNotRecorded, "a resource that the question needs was never recorded"},
+	{GapNoReceiptTime, "the source does not say when its events were received"},
+	{GapExitUnknown, "a container's exit, or its code, was not observed"},
+	{GapSignalUnknown, "when SIGTERM was sent could not be bounded"},
+	{GapLogs, "a container's log was not read to its end"},
+	{GapNoLogs, "no log of a container was recorded at all"},
+	{GapSeverity, "too many log lines carry no severity"},
+	{GapNoRolls, "the recording holds no roll"},
+	{GapSource, "a further source does not fit the recording"},
+	{GapHookUnknown, "whether the preStop hook was honoured cannot be told"},
+	{GapNoSpans, "a window that must hold traffic holds no span"},
+	{GapSpanLimit, "a server limit cut the answer"},
+	{GapJobsUnfinished, "the server stopped before it had looked everywhere"},
+	{GapPartialTrace, "a trace came back partial"},
+	{GapNotCaughtUp, "the backend may not have stored the last spans yet"},
+	{GapUnstable, "two scans of the same window disagreed"},
+	{GapCountMismatch, "the server's own count differs from what it returned"},
+	{GapDiscarded, "the backend says that it dropped spans"},
+	{GapBackendError, "a request failed for good"},
+	{GapStreamCut, "an answer ended before its end"},
+	{GapDeadline, "time ran out before everything was fetched"},
+	{GapUnattributed, "spans that touch no known pod"},
+	{GapMalformedSpan, "a span that cannot be placed (no id, end before start, …)"},
+	{GapNoControl, "a control that was asked for was not found"},
+	{GapClockSkew, "clocks differ by more than the question can bear"},
+	{GapCheckFailed, "the check itself could not run"},
+	{GapUnsupported, "the server's version cannot answer this safely"},
+	{GapTooManyErrors, "the server kept refusing"},
+}
 
 // Gap is one piece of evidence that is, or may be, missing, and from where.
 type Gap struct {

@@ -2,6 +2,9 @@ package roll
 
 import (
 	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"strings"
 	"testing"
 	"time"
@@ -128,5 +131,39 @@ func TestGapOverlaps(t *testing.T) {
 		if got := c.g.Overlaps(noon, noon.Add(10*s)); got != c.want {
 			t.Errorf("%v: %v", c.g, got)
 		}
+	}
+}
+
+// TestGapReasons: every reason is in the list, once, and says what it means.
+func TestGapReasons(t *testing.T) {
+	f, err := parser.ParseFile(token.NewFileSet(), "coverage.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]int{}
+	for _, r := range GapReasons {
+		listed[string(r.Reason)]++
+		if r.Doc == "" {
+			t.Errorf("%s says nothing", r.Reason)
+		}
+	}
+	declared := 0
+	ast.Inspect(f, func(n ast.Node) bool {
+		v, ok := n.(*ast.ValueSpec)
+		if !ok || len(v.Names) != 1 || len(v.Values) != 1 {
+			return true
+		}
+		if id, ok := v.Type.(*ast.Ident); !ok || id.Name != "GapReason" {
+			return true
+		}
+		declared++
+		reason := strings.Trim(v.Values[0].(*ast.BasicLit).Value, `"`)
+		if listed[reason] != 1 {
+			t.Errorf("%s is listed %d times", reason, listed[reason])
+		}
+		return true
+	})
+	if declared != len(GapReasons) {
+		t.Errorf("%d reasons are declared, %d listed", declared, len(GapReasons))
 	}
 }

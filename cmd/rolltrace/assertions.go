@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rolltrace/rolltrace/assertions"
+	"github.com/rolltrace/rolltrace/roll"
 )
 
 func (a *app) assertionsCmd() *cobra.Command {
@@ -59,5 +60,9 @@ func assertionsMarkdown(b *strings.Builder) {
 			scope = "the whole recording"
 		}
 		fmt.Fprintf(b, "\n## %s\n\nOf %s: %s.\n\n%s\n", x.ID, scope, x.Title, x.Doc)
+	}
+	b.WriteString("\n# Gaps\n\nThe reasons for which evidence is, or may be, missing. They are stable: scripts may rely on them.\n\n| reason | what is missing |\n|---|---|\n")
+	for _, r := range roll.GapReasons {
+		fmt.Fprintf(b, "| `%s` | %s |\n", r.Reason, r.Doc)
 	}
 }
