@@ -20,6 +20,7 @@ demo: build ## verify four recorded rolls against the embedded store
 
 .PHONY: test
 test: lint ## lint, then every test under the race detector
+	$(GO) test -count=1 .
 	$(GO) test -race $(PKGS)
 	cd tools && $(GO) test ./...
 
