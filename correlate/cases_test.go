@@ -280,6 +280,44 @@ func TestForcedLaterKeepsTheHook(t *testing.T) {
 	}
 }
 
+// TestDeletedBeforeTheRevisionIsSeen: the streams have no common order, so that of the StatefulSet may tell of a new revision
+// after that of the pods has told of the first deletion.
+func TestDeletedBeforeTheRevisionIsSeen(t *testing.T) {
+	for name, keep := range map[string]bool{"the controller's event": true, "no events": false} {
+		rec := load(t, "statefulset")
+		if !keep {
+			variants["no events"](rec)
+		}
+		change := Derive(rec).Rolls[0].Window.Start
+		delay := 400 * time.Millisecond
+		if keep {
+			delay = 1500 * time.Millisecond
+		}
+		first := time.Time{} // receipt of the first deletion
+		for _, l := range rec.Lines {
+			if l.Resource == roll.ResourcePods && !l.Object.Metadata.DeletionTimestamp.IsZero() {
+				first = l.ReceivedAt
+				break
+			}
+		}
+		for i, l := range rec.Lines {
+			if l.Resource == roll.ResourceStatefulSets && !l.ReceivedAt.Before(change) && l.ReceivedAt.Before(first.Add(delay)) {
+				rec.Lines[i].ReceivedAt = first.Add(delay)
+			}
+		}
+		slices.SortStableFunc(rec.Lines, func(a, b roll.Line) int { return a.ReceivedAt.Compare(b.ReceivedAt) })
+		tl := Derive(rec)
+		if got := describe(tl); got != "statefulset/web rollout 2" {
+			t.Errorf("%s: %s", name, got)
+		}
+		for _, x := range terminations(tl) {
+			if x.Cause != roll.CauseRollout {
+				t.Errorf("%s: %s ended because of %s", name, x.Pod.Name, x.Cause)
+			}
+		}
+	}
+}
+
 // TestOrderAndRepetition: the streams of a watch have no common order, and a watch may repeat itself. Neither changes
 // what is said.
 func TestOrderAndRepetition(t *testing.T) {

@@ -387,8 +387,8 @@ func (c *cluster) rollsOf(w *workload, recorded roll.Range) []*building {
 		}
 		cause := c.cause(p)
 		b := c.rollout(rollouts, p)
-		if b != nil && cause == roll.CauseScaleDown {
-			cause = roll.CauseRollout // its controller ended it, and the new revision was not seen yet
+		if b != nil && (cause == roll.CauseScaleDown || cause == roll.CauseDelete || cause == roll.CauseUnknown) {
+			cause = roll.CauseRollout // the new revision was not seen yet when its deletion was
 		}
 		if b == nil {
 			if b = recreated(rollouts, p, cause); b != nil {
@@ -462,17 +462,21 @@ func begin(w *workload, p *pod, cause roll.Cause) *building {
 // and that does not keep its revision.
 func (c *cluster) rollout(rolls []*building, p *pod) *building {
 	asked := requestedBy(p)
-	if c.deleted[deletedEvent{p.Namespace, p.Name}] {
-		asked = asked.Add(time.Second) // the streams have no common order: the new ReplicaSet may be received after
-	}
 	n := sort.Search(len(rolls), func(i int) bool { return rolls[i].start.After(asked) })
-	for _, b := range slices.Backward(rolls[:n]) {
-		if p.Revision == b.To {
-			return nil // it was of the revision that was current: something else ended it
-		}
-		return b
+	// The streams have no common order: the new revision may be received after the deletion that it led to, the more so
+	// when the controller says that the deletion was its own.
+	tolerance := 500 * time.Millisecond
+	if c.deleted[deletedEvent{p.Namespace, p.Name}] {
+		tolerance = 2 * time.Second
 	}
-	return nil
+	if n < len(rolls) && p.Revision == rolls[n].From && !rolls[n].start.After(asked.Add(tolerance)) {
+		rolls[n].start = asked
+		return rolls[n]
+	}
+	if n == 0 || p.Revision == rolls[n-1].To {
+		return nil // it was of the revision that was current: something else ended it
+	}
+	return rolls[n-1]
 }
 
 // recreated returns the rollout that ended a pod before its own first ReplicaSet: a Recreate strategy's.

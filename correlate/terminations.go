@@ -402,13 +402,13 @@ func (c *cluster) addEvent(o *roll.Object) {
 			c.events[ref.UID] = append(c.events[ref.UID], e)
 		}
 	case "SuccessfulDelete":
-		// "Deleted pod: NAME", and for a StatefulSet "delete Pod NAME in StatefulSet SET successful".
+		// "Deleted pod: NAME", and for a StatefulSet "Delete Pod NAME in StatefulSet SET successful".
 		f := strings.Fields(o.Message)
 		name := ""
 		switch {
 		case len(f) >= 3 && f[0] == "Deleted":
 			name = f[2]
-		case len(f) >= 3 && f[0] == "delete":
+		case len(f) >= 3 && strings.EqualFold(f[0], "delete"):
 			name = f[2]
 		}
 		if name != "" {
